@@ -1,0 +1,89 @@
+# shellcheck shell=bash disable=SC2034
+# SPDX-License-Identifier: GPL-2.0
+#
+# What the shell tools have in common: where things are, how they speak, and
+# that git behaves the same for everybody.
+#
+# Usage: . "$(dirname "$0")/lib.sh"     (bash, after set -eu)
+
+me=${0##*/}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+BUILD=${BUILD:-$root/build}
+case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
+stacks=(series arch-x86-overlay um-config)	# in the order they are applied
+export LC_ALL=C TZ=UTC
+
+# The user's git configuration must not change a commit's hash or a patch's
+# text, nor hooks and signing run on the project's own commits. The committer is
+# fixed for the same reason: everybody gets the same hashes.
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_PAGER=cat
+export GIT_TERMINAL_PROMPT=0 GIT_EDITOR=false
+unset "${!GIT_DIR@}" "${!GIT_WORK_TREE@}" "${!GIT_INDEX_FILE@}"
+identity='PT reclaim workshop'
+identity_mail='pt-reclaim@workshop.invalid'
+identity_date='2025-01-01T00:00:00+00:00'
+
+say()	# what is going on
+{
+	echo "$me: $*"
+}
+
+die()	# thing, reason, way out
+{
+	trap - EXIT
+	[ -z "${undo-}" ] || $undo
+	echo "$me: $*" >&2
+	exit 1
+}
+
+run()	# a command, shown in full with V=1
+{
+	[ "${V:-0}" != 1 ] || echo "+ $*" >&2
+	"$@"
+}
+
+progress()	# a pipe with a progress line: name [bytes in total]
+{
+	if [ -t 2 ]; then pv -N "  $1" ${2:+-s "$2"}; else cat; fi
+}
+
+free_mb()	# free space for BUILD, in MB
+{
+	df -Pk "$BUILD" | awk 'NR == 2 { print int($4 / 1024) }'
+}
+
+# Some command failed, or somebody pressed Ctrl-C: take back what is half done
+# ($undo, a function) and say so. Used as: trap unfinished EXIT
+unfinished()
+{
+	local status=$? full=
+	[ "$status" -ne 0 ] || return 0
+	# The two questions are asked before $undo makes room again.
+	[ "$(free_mb)" -ge 50 ] && [ "$(df -Pi "$BUILD" | awk 'NR == 2 { print $4 }')" != 0 ] ||
+		full="; the disk of $BUILD is full, make room there or set BUILD="
+	[ -z "${undo-}" ] || $undo
+	echo "$me: stopped while ${step:-at work}$full; nothing half-done is left, run it again" >&2
+	exit "$status"
+}
+
+lock()	# one tool at a time changes BUILD
+{
+	[ -z "${WORKSHOP_LOCK-}" ] || return 0
+	mkdir -p "$BUILD" || die "$BUILD: cannot be made; set BUILD= to a folder you can write to"
+	exec 9> "$BUILD/.lock"
+	flock -n 9 || { say "waiting for another run in $BUILD"; flock 9; }
+	export WORKSHOP_LOCK=1
+}
+
+need_mb()	# room for so many MB, for what
+{
+	local free
+	free=$(free_mb)
+	[ "$free" -ge "$1" ] ||
+		die "$BUILD: $2 needs $1 MB, $free MB are free; make room or set BUILD= to another disk"
+}
+
+case $root$BUILD in
+*[[:space:]]*)
+	die "$root, BUILD=$BUILD: the kernel's own build cannot handle spaces in a path; move it" ;;
+esac
