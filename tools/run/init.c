@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Process 1 of a guest: mounts what a program expects, runs the one command
+ * that the runner on the host asks for, passes its stdin, stdout and stderr on,
+ * reports its status and powers off. Static, started by the kernel from the
+ * host's root, which is read-only. The kernel command line names the line to
+ * the runner: ptline=/dev/ttyS0.
+ *
+ * Before READY a failure here ends process 1, hence panics the kernel, which
+ * the runner reports as a boot failure with the console's last lines.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "mux.h"
+
+#define MAX_RO	16
+
+/**
+ * struct job - what the runner asked for
+ * @argv: program and arguments
+ * @envp: its environment
+ * @cwd: its working directory
+ * @rw: scratch on the host, "" for a tmpfs
+ * @ro: paths that stay visible although a tmpfs is mounted over them
+ * @tty: it gets a terminal of size @win
+ */
+struct job {
+	char **argv, **envp;
+	const char *cwd, *rw;
+	const char *ro[MAX_RO];
+	int argc, envc, nr_ro;
+	bool tty;
+	struct winsize win;
+};
+
+static struct job job;
+static int pty = -1;
+static bool have_job;
+
+__attribute__((noreturn, format(printf, 1, 2)))
+static void fatal(const char *fmt, ...)
+{
+	char msg[512];
+	va_list ap;
+	int fd, n;
+
+	n = snprintf(msg, sizeof(msg), "<0>init: ");
+	va_start(ap, fmt);
+	vsnprintf(msg + n, sizeof(msg) - n, fmt, ap);
+	va_end(ap);
+	fd = open("/dev/kmsg", O_WRONLY);
+	if (fd < 0 || write(fd, msg, strlen(msg)) < 0)
+		_exit(2);
+	_exit(1);
+}
+
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	if (write(fd, text, strlen(text)) < 0)
+		dprintf(2, "init: %s: %m\n", path);
+	close(fd);
+}
+
+/* What every guest must have, then what this kernel may be built without. */
+static void mount_system(void)
+{
+	static const struct {
+		const char *type, *where, *opts;
+		bool must;
+	} fs[] = {
+		{ "devtmpfs", "/dev", "mode=0755", true },
+		{ "proc", "/proc", NULL, true },
+		{ "sysfs", "/sys", NULL, true },
+		{ "devpts", "/dev/pts", "mode=0620,ptmxmode=0666", true },
+		{ "tmpfs", "/dev/shm", "mode=1777", true },
+		{ "mqueue", "/dev/mqueue", NULL, false },
+		{ "cgroup2", "/sys/fs/cgroup", NULL, false },
+		{ "debugfs", "/sys/kernel/debug", NULL, false },
+		{ "tracefs", "/sys/kernel/tracing", NULL, false },
+		{ "configfs", "/sys/kernel/config", NULL, false },
+	};
+
+	umask(0);
+	for (size_t i = 0; i < sizeof(fs) / sizeof(*fs); i++) {
+		if (!strncmp(fs[i].where, "/dev/", 5))
+			mkdir(fs[i].where, 0755);
+		if (mount(fs[i].type, fs[i].where, fs[i].type, 0, fs[i].opts) &&
+		    fs[i].must)
+			fatal("mount %s: %m", fs[i].where);
+	}
+	if (symlink("/proc/self/fd", "/dev/fd") ||
+	    symlink("/proc/self/fd/0", "/dev/stdin") ||
+	    symlink("/proc/self/fd/1", "/dev/stdout") ||
+	    symlink("/proc/self/fd/2", "/dev/stderr"))
+		fatal("symlinks in /dev: %m");
+	umask(022);
+	if (sethostname("guest", 5))
+		fatal("sethostname: %m");
+}
+
+/* Make @path and the directories above it, all below a tmpfs. */
+static void make_path(const char *path, bool dir)
+{
+	char *p = strdup(path);
+
+	for (char *s = p + 1; (s = strchr(s, '/')); s++) {
+		*s = '\0';
+		mkdir(p, 0755);
+		*s = '/';
+	}
+	if (dir)
+		mkdir(p, 0755);
+	else
+		close(open(p, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+	free(p);
+}
+
+/*
+ * /tmp and /run become writable, but what the command needs of the host's /tmp
+ * stays visible: hold it while the tmpfs goes on top, then bind it over that.
+ */
+static void mount_tmp(void)
+{
+	int fd[MAX_RO];
+	char from[32];
+	struct stat st;
+
+	for (int i = 0; i < job.nr_ro; i++)
+		fd[i] = open(job.ro[i], O_PATH | O_CLOEXEC);
+	if (mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777") ||
+	    mount("tmpfs", "/run", "tmpfs", 0, "mode=0755"))
+		fatal("mount tmpfs: %m");
+	mkdir("/run/lock", 01777);
+	for (int i = 0; i < job.nr_ro; i++) {
+		if (fd[i] < 0 || fstat(fd[i], &st))
+			continue;
+		make_path(job.ro[i], S_ISDIR(st.st_mode));
+		snprintf(from, sizeof(from), "/proc/self/fd/%d", fd[i]);
+		if (mount(from, job.ro[i], NULL, MS_BIND, NULL))
+			fatal("bind %s: %m", job.ro[i]);
+		close(fd[i]);
+	}
+	if (job.rw && *job.rw) {
+		make_path(job.rw, true);
+		if (mount("scratch", job.rw, "hostfs", 0, job.rw))
+			fatal("mount scratch %s: %m", job.rw);
+	} else {
+		mkdir("/tmp/scratch", 0755);
+	}
+}
+
+static void parse_setup(char *p, char *end)
+{
+	/* a record is at least two bytes, so this is room enough */
+	job.argv = calloc((end - p) / 2 + 1, sizeof(char *));
+	job.envp = calloc((end - p) / 2 + 1, sizeof(char *));
+	if (!job.argv || !job.envp)
+		fatal("out of memory");
+	for (; p < end; p += strlen(p) + 1) {
+		switch (*p) {
+		case SETUP_ARG:
+			job.argv[job.argc++] = p + 1;
+			break;
+		case SETUP_ENV:
+			job.envp[job.envc++] = p + 1;
+			break;
+		case SETUP_CWD:
+			job.cwd = p + 1;
+			break;
+		case SETUP_RW:
+			job.rw = p + 1;
+			break;
+		case SETUP_RO:
+			if (job.nr_ro < MAX_RO)
+				job.ro[job.nr_ro++] = p + 1;
+			break;
+		case SETUP_TTY:
+			job.tty = sscanf(p + 1, "%hu %hu", &job.win.ws_row,
+					 &job.win.ws_col) == 2;
+			break;
+		}
+	}
+}
+
+__attribute__((noreturn)) static void run_command(int in, int out, int err)
+{
+	sigset_t none;
+
+	setsid();
+	if (job.tty && ioctl(in, TIOCSCTTY, 0))
+		dprintf(err, "um-run: no controlling terminal: %m\n");
+	dup2(in, 0);
+	dup2(out, 1);
+	dup2(err, 2);
+	signal(SIGPIPE, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (job.cwd && chdir(job.cwd)) {
+		dprintf(2, "um-run: %s: the guest cannot see this directory (%m); start from another one\n",
+			job.cwd);
+		_exit(125);
+	}
+	environ = job.envp;
+	execvp(job.argv[0], job.argv);
+	dprintf(2, "um-run: %s: %m\n", job.argv[0]);
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+/* Returns the slave; the master is kept in pty. */
+static int open_pty(void)
+{
+	char name[32];
+	int n, unlock = 0, fd;
+
+	pty = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+	if (pty < 0 || ioctl(pty, TIOCSPTLCK, &unlock) || ioctl(pty, TIOCGPTN, &n))
+		fatal("/dev/ptmx: %m");
+	snprintf(name, sizeof(name), "/dev/pts/%d", n);
+	fd = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0)
+		fatal("%s: %m", name);
+	ioctl(pty, TIOCSWINSZ, &job.win);
+	return fd;
+}
+
+/**
+ * start - start the command
+ * @m: the line, whose streams are connected to the command
+ * @slave: the terminal, to be closed when the command has ended, or -1
+ *
+ * Return: its pid
+ */
+static pid_t start(struct mux *m, int *slave)
+{
+	int p[3][2];
+	pid_t pid;
+
+	*slave = -1;
+	if (job.tty) {
+		*slave = open_pty();
+		mux_open(m, 0, pty, false);
+		mux_open(m, 1, fcntl(pty, F_DUPFD_CLOEXEC, 0), true);
+	} else {
+		for (int i = 0; i < 3; i++) {
+			if (pipe2(p[i], O_CLOEXEC))
+				fatal("pipe: %m");
+			fcntl(p[i][!i], F_SETFL, O_NONBLOCK);
+			mux_open(m, i, p[i][!i], i > 0);
+		}
+	}
+	pid = fork();
+	if (pid < 0)
+		fatal("fork: %m");
+	if (!pid && job.tty)
+		run_command(*slave, *slave, *slave);
+	if (!pid)
+		run_command(p[0][0], p[1][1], p[2][1]);
+	for (int i = 0; !job.tty && i < 3; i++)
+		close(p[i][i > 0]);
+	return pid;
+}
+
+static void handle(struct mux *m, const struct frame *f, const char *payload)
+{
+	struct frame_winch w;
+	char *copy;
+
+	switch (f->type) {
+	case FRAME_SETUP:
+		copy = malloc(f->len);
+		if (!copy)
+			fatal("out of memory");
+		memcpy(copy, payload, f->len);
+		parse_setup(copy, copy + f->len);
+		have_job = true;
+		break;
+	case FRAME_WINCH:
+		memcpy(&w, payload, sizeof(w));
+		job.win.ws_row = w.rows;
+		job.win.ws_col = w.cols;
+		if (pty >= 0)
+			ioctl(pty, TIOCSWINSZ, &job.win);
+		break;
+	case FRAME_DUMP:
+		put("/proc/sysrq-trigger", "w");
+		mux_send(m, FRAME_DUMPED, 0, NULL, 0);
+		break;
+	}
+}
+
+/* Lockdep stops looking after its first report, which is no panic. */
+static bool splat(void)
+{
+	char buf[4096], *p;
+	bool off = false;
+	FILE *f = fopen("/proc/lockdep_stats", "re");
+
+	while (f && fgets(buf, sizeof(buf), f)) {
+		p = strstr(buf, "debug_locks:");
+		if (p)
+			off = !atoi(p + strlen("debug_locks:"));
+	}
+	if (f)
+		fclose(f);
+	return off;
+}
+
+static int open_line(void)
+{
+	const char *name = getenv("ptline");
+	struct termios t;
+	int fd;
+
+	fd = open(name ? name : "/dev/ttyS0",
+		  O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		fatal("the line to the runner, %s: %m", name);
+	if (!tcgetattr(fd, &t)) {
+		cfmakeraw(&t);
+		t.c_cc[VMIN] = 1;
+		t.c_cc[VTIME] = 0;
+		if (tcsetattr(fd, TCSANOW, &t))
+			fatal("the line to the runner: %m");
+	}
+	return fd;
+}
+
+static void turn(struct mux *m, int sigfd)
+{
+	struct signalfd_siginfo si;
+	struct pollfd p[MUX_POLLFDS + 1];
+
+	mux_prepare(m, p);
+	p[MUX_POLLFDS] = (struct pollfd){ sigfd, POLLIN, 0 };
+	if (poll(p, MUX_POLLFDS + 1, -1) < 0)
+		return;
+	mux_process(m, p);
+	while (read(sigfd, &si, sizeof(si)) > 0)
+		;
+	if (m->lost)
+		fatal("lost the line to the runner");
+}
+
+int main(void)
+{
+	struct frame_exit verdict = { 0 };
+	int line, sigfd, slave, status;
+	pid_t command, pid;
+	sigset_t chld;
+	struct mux m;
+
+	mount_system();
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&chld);
+	sigaddset(&chld, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &chld, NULL);
+	sigfd = signalfd(-1, &chld, SFD_NONBLOCK | SFD_CLOEXEC);
+	line = open_line();
+	mux_init(&m, true, line, line, handle);
+	mux_send(&m, FRAME_READY, 0, NULL, 0);
+	while (!have_job)
+		turn(&m, sigfd);
+
+	mount_tmp();
+	command = start(&m, &slave);
+	for (pid = 0; pid != command; ) {
+		turn(&m, sigfd);
+		while (pid != command && (pid = waitpid(-1, &status, WNOHANG)) > 0)
+			;
+	}
+	/* What the command left running ends with it, and so do the streams. */
+	kill(-1, SIGKILL);
+	if (slave >= 0)
+		close(slave);
+	while (!mux_idle(&m))
+		turn(&m, sigfd);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+	sync();
+
+	verdict.status = status;
+	verdict.splat = splat();
+	mux_send(&m, FRAME_EXIT, 0, &verdict, sizeof(verdict));
+	while (!mux_idle(&m))
+		turn(&m, sigfd);
+	tcdrain(line);
+	reboot(RB_POWER_OFF);
+	return 1;
+}
