@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * MADV_DONTNEED and huge pages: dropped whole, split by a partial drop, and
+ * collapsed in and next to blocks that come and go.
+ */
+#include "pt_reclaim.h"
+#include <pthread.h>
+
+FIXTURE(huge) {
+	struct pt_system system;
+};
+
+FIXTURE_SETUP(huge)
+{
+	pt_begin(_metadata, &self->system);
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	if (access("/sys/kernel/mm/transparent_hugepage", F_OK))
+		SKIP(return, "kernel without CONFIG_TRANSPARENT_HUGEPAGE");
+}
+
+FIXTURE_TEARDOWN_PARENT(huge)
+{
+	pt_end(_metadata, &self->system);
+}
+
+/* A block that may become huge, but does not by itself. */
+static char *map_collapsible(size_t n)
+{
+	char *p = pt_reserve(n);
+
+	if (!p || mmap(p, n * BLOCK, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != p)
+		return NULL;
+	madvise(p, n * BLOCK, MADV_NOHUGEPAGE);
+	return p;
+}
+
+static int collapse(char *p)
+{
+	int ret;
+
+	madvise(p, BLOCK, MADV_HUGEPAGE);
+	ret = madvise(p, BLOCK, MADV_COLLAPSE) ? -errno : 0;
+	madvise(p, BLOCK, MADV_NOHUGEPAGE);
+	return ret;
+}
+
+/* I6, I10: the table that a huge page holds in reserve goes with it */
+TEST_F(huge, dropping_a_huge_page_leaves_no_table)
+{
+	char *p = map_collapsible(1);
+	long before = pt_tables();
+
+	ASSERT_NE(NULL, p);
+	for (int i = 0; i < 4; i++) {
+		pt_fill(p, BLOCK, i);
+		ASSERT_EQ(0, collapse(p));
+		ASSERT_EQ(0, pt_damaged(p, BLOCK, i));
+		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
+		EXPECT_EQ(before, pt_tables());
+		EXPECT_EQ(0, pt_get(p + 100 * PAGE));
+		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
+		EXPECT_EQ(before + !pt_has_reclaim, pt_tables());
+		ASSERT_EQ(0, munmap(p, BLOCK));
+		ASSERT_EQ(p, pt_map_at(p, BLOCK));
+	}
+}
+
+/* I1, I10: a partial drop splits the huge page; the rest is intact */
+TEST_F(huge, partial_drop_splits_and_the_rest_stays)
+{
+	char *p = map_collapsible(1);
+	long before = pt_tables();
+
+	ASSERT_NE(NULL, p);
+	pt_fill(p, BLOCK, 3);
+	ASSERT_EQ(0, collapse(p));
+	ASSERT_EQ(0, madvise(p + PAGE, BLOCK - 2 * PAGE, MADV_DONTNEED));
+	EXPECT_EQ(before + 1, pt_tables());
+	EXPECT_EQ(0, pt_damaged(p, PAGE, 3));
+	EXPECT_EQ(0, pt_damaged(p + 511 * PAGE, PAGE, 3));
+	EXPECT_EQ(0, pt_nonzero(p + PAGE, 510 * PAGE));
+	ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
+	EXPECT_EQ(before + !pt_has_reclaim, pt_tables());
+}
+
+/* I10 */
+TEST_F(huge, dropped_block_can_be_filled_and_collapsed)
+{
+	char *p = map_collapsible(2);
+
+	ASSERT_NE(NULL, p);
+	for (int i = 0; i < 8; i++) {
+		pt_fill(p, 2 * BLOCK, i);
+		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
+		pt_fill(p, BLOCK, i + 1);
+		ASSERT_EQ(0, collapse(p));
+		EXPECT_EQ(0, pt_damaged(p, BLOCK, i + 1));
+		EXPECT_EQ(0, pt_damaged(p + BLOCK, BLOCK, i));
+		ASSERT_EQ(0, madvise(p, 2 * BLOCK, MADV_DONTNEED));
+	}
+}
+
+struct collapser {
+	char *p;
+	volatile bool stop;
+	unsigned long done, busy;
+};
+
+static void *collapse_for_ever(void *arg)
+{
+	struct collapser *c = arg;
+
+	while (!c->stop) {
+		if (madvise(c->p, BLOCK, MADV_COLLAPSE))
+			c->busy++;
+		else
+			c->done++;
+	}
+	return NULL;
+}
+
+/* I1, I3, I10 */
+TEST_F(huge, collapse_races_with_the_drop)
+{
+	struct collapser c = { .p = map_collapsible(1) };
+	double end = pt_seconds() + pt_rounds(1);
+	unsigned long wrong = 0;
+	pthread_t thread;
+
+	ASSERT_NE(NULL, c.p);
+	ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_HUGEPAGE));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, collapse_for_ever, &c));
+	for (unsigned long round = 1; pt_seconds() < end; round++) {
+		pt_fill(c.p, 64 * PAGE, round);
+		wrong += pt_damaged(c.p, 64 * PAGE, round);
+		ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_DONTNEED));
+		wrong += pt_nonzero(c.p, 64 * PAGE);
+	}
+	c.stop = true;
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	EXPECT_EQ(0, wrong);
+	EXPECT_LT(0, c.done + c.busy);
+}
+
+/* I1, I8, I10: retract_page_tables() takes tables away from other mappings */
+TEST_F(huge, collapse_of_shared_memory_races_with_the_drop)
+{
+	int fd = memfd_create("pt_reclaim", 0);
+	struct collapser c = { .p = pt_reserve(1) };
+	double end = pt_seconds() + pt_rounds(1);
+	char *other = pt_reserve(1);
+	unsigned long wrong = 0;
+	pthread_t thread;
+
+	ASSERT_NE(NULL, c.p);
+	ASSERT_NE(NULL, other);
+	ASSERT_EQ(0, ftruncate(fd, BLOCK));
+	ASSERT_EQ(c.p, mmap(c.p, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
+	ASSERT_EQ(other, mmap(other, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, collapse_for_ever, &c));
+	for (unsigned long round = 1; pt_seconds() < end; round++) {
+		pt_fill(other, 64 * PAGE, round);
+		ASSERT_EQ(0, madvise(other, BLOCK, MADV_DONTNEED));
+		ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_DONTNEED));
+		/* Contents are the file's: huge or not, dropped or not. */
+		wrong += pt_damaged(other, 64 * PAGE, round);
+		if (round % 16 == 0)
+			ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+					       0, BLOCK));
+	}
+	c.stop = true;
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	EXPECT_EQ(0, wrong);
+	EXPECT_LT(0, c.done + c.busy);
+}
+
+TEST_HARNESS_MAIN
