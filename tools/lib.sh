@@ -66,6 +66,26 @@ unfinished()
 	exit "$status"
 }
 
+# Is git in the tree in the middle of something? -> $edits, and the way out: $keep
+unsettled()
+{
+	local tree=$BUILD/tree
+	edits='' keep=''
+	if [ -d "$(git -C "$tree" rev-parse --git-path rebase-merge)" ] ||
+		[ -d "$(git -C "$tree" rev-parse --git-path rebase-apply)" ]; then
+		edits='a rebase is under way'
+		keep='finish it (git rebase --continue)'
+	elif [ "$(git -C "$tree" symbolic-ref -q HEAD)" != refs/heads/pt-reclaim ]; then
+		edits='another branch is checked out'
+		keep='git checkout pt-reclaim there'
+	elif git -C "$tree" update-index -q --refresh > /dev/null
+		! git -C "$tree" diff-index --quiet HEAD; then
+		edits="uncommitted changes in $(git -C "$tree" diff-index --name-only HEAD | paste -sd' ')"
+		keep='commit them there'
+	fi
+	[ -n "$edits" ]
+}
+
 lock()	# one tool at a time changes BUILD
 {
 	[ -z "${WORKSHOP_LOCK-}" ] || return 0
