@@ -63,9 +63,10 @@ TEST_F(block, freed_tables_leave_nr_page_table_pages)
 	for (int i = 0; i < n; i++)
 		pt_put(p + i * BLOCK + i % 512 * PAGE, 1);
 	used = pt_system_tables();
-	ASSERT_LE(n, used - before + pt_slack());
+	/* Others may create or free some tables meanwhile. */
+	ASSERT_LE(n - n / 8, used - before);
 	ASSERT_EQ(0, madvise(p, n * BLOCK, MADV_DONTNEED));
-	EXPECT_GE(before + pt_slack(), pt_system_tables_settled(before + pt_slack()));
+	EXPECT_GE(before + n / 8, pt_system_tables_settled(before + n / 8));
 }
 
 /* I1, I6: a full table, and what it counted in RSS */

@@ -10,8 +10,9 @@
  *
  * Environment:
  *   PT_RECLAIM_GUEST=1     the system is a throw-away guest: swap, KSM, fault
- *                          injection and the like may be used, and nobody else
- *                          creates page tables, so they are counted exactly
+ *                          injection and the like may be used
+ *   PT_RECLAIM_ALONE=1     nothing else of note runs there, so that the page
+ *                          tables of the system can be counted exactly
  *   PT_RECLAIM_REQUIRED=1  fail instead of skip when PT_RECLAIM is missing
  *   PT_RECLAIM_SEED=N      seed of the random tests (printed when they run)
  *   PT_RECLAIM_SCALE=N     do N times the default number of rounds
@@ -19,6 +20,7 @@
 #ifndef PT_RECLAIM_H
 #define PT_RECLAIM_H
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -45,7 +47,7 @@
 
 /* Every fixture holds one of these and calls pt_begin() and pt_end(). */
 struct pt_system {
-	long tables;
+	long orphans;
 };
 
 static int pt_kmsg = -1;
@@ -147,10 +149,28 @@ static inline long pt_system_tables_settled(long limit)
 	return now;
 }
 
-/* How far the system's count may be off because others use the system, too. */
-static inline long pt_slack(void)
+/*
+ * Tables that belong to no process, once that is a steady number: others may be
+ * at work while they are counted.
+ */
+static inline long pt_orphans(void)
 {
-	return pt_guest() ? 0 : 32;
+	long last = -1, now = 0;
+
+	for (int i = 0; i < 20 && now != last; i++) {
+		struct dirent *entry;
+		DIR *proc = opendir("/proc");
+
+		last = now;
+		now = pt_system_tables();
+		while (proc && (entry = readdir(proc))) {
+			long tables = isdigit(*entry->d_name) ? pt_tables_of(atoi(entry->d_name)) : 0;
+
+			now -= tables > 0 ? tables : 0;
+		}
+		closedir(proc);
+	}
+	return now;
 }
 
 /* 1 or 0 as the configuration of the running kernel says, -1 if it is silent */
@@ -407,11 +427,8 @@ static inline void pt_begin(struct __test_metadata *_metadata, struct pt_system 
 			 _metadata->fixture->name, _metadata->name);
 		pt_write("/dev/kmsg", line);
 	}
-	/*
-	 * The parent waits now and runs pt_end() later; the number of its
-	 * tables may differ then, so count without the two of us.
-	 */
-	system->tables = pt_system_tables() - pt_tables() - pt_tables_of(getppid());
+	if (getenv("PT_RECLAIM_ALONE"))
+		system->orphans = pt_orphans();
 }
 
 /* Belongs into FIXTURE_TEARDOWN_PARENT: the test's process is gone by then. */
@@ -421,10 +438,15 @@ static inline void pt_end(struct __test_metadata *_metadata, struct pt_system *s
 
 	/* Left behind by an ASSERT in the test, it would fire the TH_LOGs here. */
 	_metadata->trigger = 0;
-	if (pt_guest()) {
-		long own = pt_tables();
+	if (getenv("PT_RECLAIM_ALONE")) {
+		long orphans = pt_orphans();
 
-		EXPECT_GE(system->tables, pt_system_tables_settled(system->tables + own) - own)
+		/* A freed table counts until its grace period has passed. */
+		for (int i = 0; i < 100 && orphans > system->orphans; i++) {
+			usleep(10000);
+			orphans = pt_orphans();
+		}
+		EXPECT_GE(system->orphans, orphans)
 			TH_LOG("page tables outlive the process that used them");
 	}
 	/* Another CPU may still hold the last, lazy reference to the mm. */
