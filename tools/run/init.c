@@ -10,6 +10,7 @@
  * the runner reports as a boot failure with the console's last lines.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -61,8 +62,10 @@ static void fatal(const char *fmt, ...)
 
 	n = snprintf(msg, sizeof(msg), "<0>init: ");
 	va_start(ap, fmt);
-	vsnprintf(msg + n, sizeof(msg) - n, fmt, ap);
+	n += vsnprintf(msg + n, sizeof(msg) - n - 1, fmt, ap);
 	va_end(ap);
+	/* without a newline the kernel waits for more before it prints it */
+	strcpy(msg + (n < (int)sizeof(msg) - 2 ? n : (int)sizeof(msg) - 2), "\n");
 	fd = open("/dev/kmsg", O_WRONLY);
 	if (fd < 0 || write(fd, msg, strlen(msg)) < 0)
 		_exit(2);
@@ -78,6 +81,17 @@ static void put(const char *path, const char *text)
 	if (write(fd, text, strlen(text)) < 0)
 		dprintf(2, "init: %s: %m\n", path);
 	close(fd);
+}
+
+static ssize_t get(const char *path, char *buf, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	buf[n > 0 ? n : 0] = '\0';
+	if (fd >= 0)
+		close(fd);
+	return n;
 }
 
 /* What every guest must have, then what this kernel may be built without. */
@@ -279,6 +293,36 @@ static pid_t start(struct mux *m, int *slave)
 	return pid;
 }
 
+/* The time limit has passed: say on the console who waits where. */
+static void dump_processes(void)
+{
+	char path[64], stat[512], wchan[64];
+	DIR *d = opendir("/proc");
+	struct dirent *e;
+
+	put("/proc/sysrq-trigger", "w");
+	while (d && (e = readdir(d))) {
+		int pid = atoi(e->d_name);
+		char *end, line[768];
+
+		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+		/* no arguments: a kernel thread, or no process at all */
+		if (pid < 2 || get(path, stat, sizeof(stat)) < 1)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+		if (get(path, stat, sizeof(stat)) < 1 || !(end = strrchr(stat, ')')))
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/wchan", pid);
+		get(path, wchan, sizeof(wchan));
+		snprintf(line, sizeof(line), "<4>init: process %.*s is %s in %s\n",
+			 (int)(end + 3 - stat), stat,
+			 end[2] == 'R' ? "running" : "waiting", wchan);
+		put("/dev/kmsg", line);
+	}
+	if (d)
+		closedir(d);
+}
+
 static void handle(struct mux *m, const struct frame *f, const char *payload)
 {
 	struct frame_winch w;
@@ -301,7 +345,7 @@ static void handle(struct mux *m, const struct frame *f, const char *payload)
 			ioctl(pty, TIOCSWINSZ, &job.win);
 		break;
 	case FRAME_DUMP:
-		put("/proc/sysrq-trigger", "w");
+		dump_processes();
 		mux_send(m, FRAME_DUMPED, 0, NULL, 0);
 		break;
 	}

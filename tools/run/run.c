@@ -55,6 +55,7 @@
 #include "run.h"
 
 #define TAIL_LINES	40
+#define TAIL_MAX	160
 #define TAIL_BYTES	65536
 #define BOOT_SECONDS	60
 #define MAX_RO		16
@@ -129,15 +130,32 @@ static bool console_read(int fd)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/*
+ * The last lines, from the first complaint of the kernel's on when that is not
+ * too far up. Only for the reader: the verdict is known by now.
+ */
 static void print_tail(void)
 {
+	static const char *const complaint[] = {
+		"WARNING:", "BUG:", "Oops", "Kernel panic", "KASAN:", "kernel BUG",
+	};
 	size_t pos = tail_len;
 	int lines = 0;
 
 	if (verbose)
 		return;
-	while (pos > 0 && (tail[pos - 1] != '\n' || lines++ < TAIL_LINES))
-		pos--;
+	for (size_t at = tail_len; at > 0 && lines < TAIL_MAX; lines++) {
+		size_t end = at;
+
+		do
+			at--;
+		while (at > 0 && tail[at - 1] != '\n');
+		if (lines < TAIL_LINES)
+			pos = at;
+		for (size_t i = 0; i < sizeof(complaint) / sizeof(*complaint); i++)
+			if (memmem(tail + at, end - at, complaint[i], strlen(complaint[i])))
+				pos = at;
+	}
 	fprintf(stderr, "um-run: the console's last lines:\n");
 	fwrite(tail + pos, 1, tail_len - pos, stderr);
 }
@@ -520,7 +538,7 @@ static int supervise(void)
 			}
 			if (left <= 0 || dumped) {
 				snprintf(msg, sizeof(msg), "time limit of %lu s passed; the guest kernel %s",
-					 time_limit, dumped ? "is alive, blocked tasks are listed below" :
+					 time_limit, dumped ? "is alive, its last lines say who waits where" :
 					 "does not respond");
 				return give_up(RUN_TIMEOUT, console, 0, msg);
 			}
