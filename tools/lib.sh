@@ -52,15 +52,20 @@ free_mb()	# free space for BUILD, in MB
 	df -Pk "$BUILD" | awk 'NR == 2 { print int($4 / 1024) }'
 }
 
+disk_full()	# a text to add to a message when that is so
+{
+	if [ "$(free_mb)" -lt 10 ] || df -Pi "$BUILD" | awk 'NR == 2 { exit !($2 > 0 && $4 == 0) }'; then
+		echo "; the disk of $BUILD is full, make room there or set BUILD="
+	fi
+}
+
 # Some command failed, or somebody pressed Ctrl-C: take back what is half done
 # ($undo, a function) and say so. Used as: trap unfinished EXIT
 unfinished()
 {
 	local status=$? full=
 	[ "$status" -ne 0 ] || return 0
-	# The two questions are asked before $undo makes room again.
-	[ "$(free_mb)" -ge 50 ] && [ "$(df -Pi "$BUILD" | awk 'NR == 2 { print $4 }')" != 0 ] ||
-		full="; the disk of $BUILD is full, make room there or set BUILD="
+	full=$(disk_full)	# asked before $undo makes room again
 	[ -z "${undo-}" ] || $undo
 	echo "$me: stopped while ${step:-at work}$full; nothing half-done is left, run it again" >&2
 	exit "$status"
