@@ -50,8 +50,8 @@ struct job {
 };
 
 static struct job job;
-static int pty = -1;
-static bool have_job;
+static int pty = -1, slave = -1;	/* the command's terminal */
+static pid_t command;
 
 __attribute__((noreturn, format(printf, 1, 2)))
 static void fatal(const char *fmt, ...)
@@ -259,18 +259,16 @@ static int open_pty(void)
 /**
  * start - start the command
  * @m: the line, whose streams are connected to the command
- * @slave: the terminal, to be closed when the command has ended, or -1
  *
  * Return: its pid
  */
-static pid_t start(struct mux *m, int *slave)
+static pid_t start(struct mux *m)
 {
 	int p[3][2];
 	pid_t pid;
 
-	*slave = -1;
 	if (job.tty) {
-		*slave = open_pty();
+		slave = open_pty();
 		mux_open(m, 0, pty, false);
 		mux_open(m, 1, fcntl(pty, F_DUPFD_CLOEXEC, 0), true);
 	} else {
@@ -285,7 +283,7 @@ static pid_t start(struct mux *m, int *slave)
 	if (pid < 0)
 		fatal("fork: %m");
 	if (!pid && job.tty)
-		run_command(*slave, *slave, *slave);
+		run_command(slave, slave, slave);
 	if (!pid)
 		run_command(p[0][0], p[1][1], p[2][1]);
 	for (int i = 0; !job.tty && i < 3; i++)
@@ -335,7 +333,9 @@ static void handle(struct mux *m, const struct frame *f, const char *payload)
 			fatal("out of memory");
 		memcpy(copy, payload, f->len);
 		parse_setup(copy, copy + f->len);
-		have_job = true;
+		mount_tmp();
+		/* now, as the next frame may be for a stream */
+		command = start(m);
 		break;
 	case FRAME_WINCH:
 		memcpy(&w, payload, sizeof(w));
@@ -407,8 +407,8 @@ static void turn(struct mux *m, int sigfd)
 int main(void)
 {
 	struct frame_exit verdict = { 0 };
-	int line, sigfd, slave, status;
-	pid_t command, pid;
+	int line, sigfd, status;
+	pid_t pid = 0;
 	sigset_t chld;
 	struct mux m;
 
@@ -421,15 +421,11 @@ int main(void)
 	line = open_line();
 	mux_init(&m, true, line, line, handle);
 	mux_send(&m, FRAME_READY, 0, NULL, 0);
-	while (!have_job)
+	while (!command || pid != command) {
 		turn(&m, sigfd);
-
-	mount_tmp();
-	command = start(&m, &slave);
-	for (pid = 0; pid != command; ) {
-		turn(&m, sigfd);
-		while (pid != command && (pid = waitpid(-1, &status, WNOHANG)) > 0)
-			;
+		do
+			pid = waitpid(-1, &status, WNOHANG);
+		while (pid > 0 && pid != command);
 	}
 	/* What the command left running ends with it, and so do the streams. */
 	kill(-1, SIGKILL);

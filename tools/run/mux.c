@@ -303,9 +303,9 @@ void mux_process(struct mux *m, const struct pollfd *p)
  * @m: the line
  *
  * Return: true when stdout and stderr are at their end and nothing waits to be
- * written to the line.
+ * written to the line, or the line is lost.
  */
 bool mux_idle(const struct mux *m)
 {
-	return m->stream[1].done && m->stream[2].done && !m->out_len;
+	return m->stream[1].done && m->stream[2].done && (!m->out_len || m->lost);
 }

@@ -497,7 +497,7 @@ static int supervise(void)
 	double begin = now(), deadline;
 	char why[4096] = "", msg[256];
 	size_t why_len = 0;
-	bool setup = false, dump_asked = false;
+	bool setup = false, dump_asked = false, console_ended = false;
 	sigset_t set;
 	struct mux m;
 
@@ -518,10 +518,14 @@ static int supervise(void)
 	if (time_limit && time_limit < BOOT_SECONDS)
 		deadline = begin + time_limit;
 
-	while (!exited && !m.lost && !got_signal) {
+	/*
+	 * The line and the console end in any order when the guest has powered
+	 * off, and after EXIT there may be output left to write.
+	 */
+	while (!got_signal && (exited ? !mux_idle(&m) : !m.lost)) {
 		int wait = -1;
 
-		if (deadline) {
+		if (deadline && !exited) {
 			double left = deadline - now();
 
 			if (left <= 0 && !ready) {
@@ -545,13 +549,13 @@ static int supervise(void)
 			wait = left * 1000 + 1;
 		}
 		mux_prepare(&m, p);
-		p[CONSOLE] = (struct pollfd){ console, POLLIN, 0 };
+		p[CONSOLE] = (struct pollfd){ console_ended ? -1 : console, POLLIN, 0 };
 		p[SIGNALS] = (struct pollfd){ sigfd, POLLIN, 0 };
 		p[NOTE] = (struct pollfd){ note, POLLIN, 0 };
 		if (poll(p, NR_FDS, wait) < 0)
 			continue;
 		if (p[CONSOLE].revents && !console_read(console))
-			break;
+			console_ended = true;
 		if (p[NOTE].revents) {
 			ssize_t n = read(note, why + why_len, sizeof(why) - 1 - why_len);
 
