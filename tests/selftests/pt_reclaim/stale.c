@@ -68,7 +68,7 @@ static char *page_of(char *p, int block, unsigned long round)
 TEST_F_TIMEOUT(stale, nothing_old_is_read_when_tables_come_back_before_the_flush, 120)
 {
 	struct faulter f = { .p = pt_map(BLOCKS), .random = pt_seed() };
-	unsigned long stale = 0, unwritten = 0, rounds = pt_rounds(25);
+	unsigned long stale = 0, unwritten = 0, rounds = pt_rounds(12);
 	pthread_t thread;
 
 	ASSERT_NE(NULL, f.p);

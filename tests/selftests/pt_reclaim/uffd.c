@@ -168,12 +168,12 @@ TEST_F(missing, move_into_a_dropped_block)
 			pt_put(src + (i + j) * PAGE, i * 10 + j + 1);
 		ASSERT_EQ(0, uffd_move(self->fd, p + i * 7 * PAGE, src + i * PAGE, 4 * PAGE));
 		for (int j = 0; j < 4; j++)
-			EXPECT_EQ(i * 10UL + j + 1, pt_get(p + (i * 7 + j) * PAGE));
-		EXPECT_EQ(0, pt_pagemap(src, BLOCK, PM_PRESENT | PM_SWAP));
+			ASSERT_EQ(i * 10UL + j + 1, pt_get(p + (i * 7 + j) * PAGE));
+		ASSERT_EQ(0, pt_pagemap(src, BLOCK, PM_PRESENT | PM_SWAP));
 		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 		/* The source's table is empty but was not part of any drop. */
 		ASSERT_EQ(0, madvise(src, BLOCK, MADV_DONTNEED));
-		EXPECT_EQ(before + (pt_has_reclaim ? 0 : 2), pt_tables());
+		ASSERT_EQ(before + (pt_has_reclaim ? 0 : 2), pt_tables());
 	}
 }
 
@@ -424,6 +424,7 @@ TEST_F(missing, poison_marker_keeps_the_table_until_it_is_dropped)
 	EXPECT_EQ(1, pt_pagemap(p + 3 * PAGE, PAGE, PM_SWAP));
 	ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 	EXPECT_EQ(self->tables + !pt_has_reclaim, pt_tables());
+	ASSERT_EQ(0, pt_pagemap(p + 3 * PAGE, PAGE, PM_SWAP));
 	ASSERT_EQ(0, uffd_unregister(self->fd, p, 2 * BLOCK));
 	EXPECT_EQ(0, pt_get(p + 3 * PAGE));
 }
