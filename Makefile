@@ -25,15 +25,13 @@ export BUILD LINUX KVER FLAVOUR CMD JOBS V
 
 Q := $(if $(filter 1,$(V)),,@)
 MAKEFLAGS += --no-print-directory
-
-# Starting a guest takes less than a second, asking kbuild whether the kernel is
-# current takes several: build before a run only when there is no kernel at all.
-um-kernel = $(if $(wildcard $(BUILD)/um/$(FLAVOUR)/linux),,um)
+# The kernel's own make must not take this one's flags and knobs for its own.
+unexport MAKEFLAGS MFLAGS MAKELEVEL
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps source tree refresh um um-run um-shell um-test demo check \
-	series-check clean distclean
+	series-check mutants clean distclean
 
 help: ## this text
 	@echo 'Targets:'
@@ -52,49 +50,52 @@ help: ## this text
 deps: ## install the Debian packages of tools/packages that are missing
 	$(Q)tools/deps
 
-source: deps ## fetch the kernel source: $(BUILD)/stock, unpatched
+source: deps ## fetch the kernel source: build/stock, unpatched
 	$(Q)tools/source
 
-tree: source ## apply the patches as commits: $(BUILD)/tree (DISCARD=1 drops local edits)
+tree: source ## apply the patches as commits: build/tree (DISCARD=1 drops local edits)
 	$(Q)tools/tree
 
-refresh: deps ## turn the commits of $(BUILD)/tree back into the patch files
+refresh: deps ## turn the commits of build/tree back into the patch files
 	$(Q)tools/refresh
 
 um: tree ## build the User-Mode-Linux kernel of FLAVOUR
 	$(Q)tools/build um $(FLAVOUR)
 
-um-run: $(um-kernel) ## run CMD='...' in a User-Mode-Linux guest
+um-run: tree ## run CMD='...' in a User-Mode-Linux guest
 	$(Q)tools/um-run --flavour $(FLAVOUR) -- /bin/sh -c "$$CMD"
 
-um-shell: $(um-kernel) ## an interactive shell in a User-Mode-Linux guest
+um-shell: tree ## an interactive shell in a User-Mode-Linux guest
 	$(Q)tools/um-run --flavour $(FLAVOUR) --timeout 0 -- /bin/bash
 
-um-test: um ## run the selftests under FLAVOUR
+um-test: tree ## run the selftests under FLAVOUR (TESTS=program[:test] ... for some)
 	$(Q)rm -rf $(BUILD)/results
 	-$(Q)tools/um-test $(FLAVOUR)
-	$(Q)tools/report
+	$(Q)tools/report 'um-$(FLAVOUR)-*'
 
 demo: tree ## page-table memory of the 50 GiB loop, before and after the series
 	$(Q)tools/build um stock
 	$(Q)tools/build um base
 	$(Q)tools/demo
 
+# Each step leaves its TAP in results/ and none stops the next; the report sees
+# the failures, and the steps that left nothing.
 check: tree ## every test: the tools, the selftests under base and debug, mm/ per patch
 	$(Q)rm -rf $(BUILD)/results
 	-$(Q)tests/tools/run
-	$(Q)tools/build um base
 	-$(Q)tools/um-test base
-	$(Q)tools/build um debug
 	-$(Q)tools/um-test debug
 	-$(Q)tools/series-check --quick
-	$(Q)tools/report
+	$(Q)tools/report 'tools-*' 'um-base-*' 'um-debug-*' series-check
 
 series-check: tree ## every patch by itself, with PT_RECLAIM on and off
 	$(Q)tools/series-check
 
+mutants: tree ## prove that the selftests see faults: each mutant must fail
+	$(Q)tools/mutant
+
 clean: ## remove the kernels and results; source, tree and downloads stay
-	$(Q)rm -rf $(BUILD)/um $(BUILD)/results $(BUILD)/tests
+	$(Q)rm -rf $(addprefix $(BUILD)/,um results run series-check tests views)
 
 distclean: ## remove everything under BUILD, refusing when the tree has local edits
 	$(Q)tools/tree --check-clean

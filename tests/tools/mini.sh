@@ -77,13 +77,13 @@ small_disk()
 	export BUILD=$work/small/build
 }
 
-# An apt that offers 6.12.7 and 6.12.9 and writes down that it was called.
+# An apt that offers 6.12.7 and 6.12.19 and writes down that it was called.
 fake_apt()
 {
 	local v sub
 	export PATH=$work/bin:$PATH
 	mkdir -p "$work"/{bin,archive}
-	for v in 6.12.7-1 6.12.9-2~deb12u1; do
+	for v in 6.12.7-1 6.12.19-2~deb12u1; do
 		[ ! -e "$work/archive/linux-source-6.12_${v}_all.deb" ] || continue
 		rm -rf "$work/pkg"
 		mkdir -p "$work/pkg/DEBIAN" "$work/pkg/usr/src"
@@ -110,5 +110,5 @@ fake_apt()
 	EOF
 	chmod +x "$work/bin"/apt-*
 	rm -f "$work"/{apt.log,offline,slow}
-	printf 'linux-source-6.12 | %s | http://x main\n' 6.12.7-1 '6.12.9-2~deb12u1' > "$work/offered"
+	printf 'linux-source-6.12 | %s | http://x main\n' 6.12.7-1 '6.12.19-2~deb12u1' > "$work/offered"
 }

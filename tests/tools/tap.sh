@@ -5,6 +5,7 @@
 # first command fails; what it prints is shown only then.
 #
 # Usage: . "$(dirname "$0")/tap.sh"; t 'a sentence' function; ...; finish
+# Environment: ONLY=regular expression; the other sentences are not tested
 
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 tools=$project/tools
@@ -18,6 +19,7 @@ export LC_ALL=C
 t()	# name function: run it in a shell of its own
 {
 	local status
+	[[ $1 =~ ${ONLY-} ]] || return 0
 	count=$((count + 1))
 	set +e
 	(set -e; "$2") > "$work/said" 2>&1 < /dev/null
