@@ -247,6 +247,7 @@ static int um_inside(int argc, char **argv)
 	args[n++] = "oops=panic";
 	/* bad page, died, warned, soft lockup: see admin-guide/tainted-kernels */
 	args[n++] = "panic_on_taint=0x42a0";
+	args[n++] = "page_poison=1";	/* if it is built in */
 	args[n++] = "lpj=10000000";	/* measuring it takes 0.13 s */
 	for (word = strtok_r(argv[4], " \t\n", &save); word && n < 63;
 	     word = strtok_r(NULL, " \t\n", &save))
