@@ -52,9 +52,20 @@ free_mb()	# free space for BUILD, in MB
 	df -Pk "$BUILD" | awk 'NR == 2 { print int($4 / 1024) }'
 }
 
+# A command that says something only when it fails. git takes back what it wrote
+# before it ends, so that its disk is not full any more when one looks.
+heed()
+{
+	local said status=0
+	said=$(run "$@" 2>&1) || status=$?
+	[ "$status" -eq 0 ] || echo "$said" >&2
+	[[ $said != *'No space left'* ]] || no_space=1
+	return $status
+}
+
 disk_full()	# a text to add to a message when that is so
 {
-	if [ "$(free_mb)" -lt 10 ] || df -Pi "$BUILD" | awk 'NR == 2 { exit !($2 > 0 && $4 == 0) }'; then
+	if [ -n "${no_space-}" ] || [ "$(free_mb)" -lt 10 ] || df -Pi "$BUILD" | awk 'NR == 2 { exit !($2 > 0 && $4 == 0) }'; then
 		echo "; the disk of $BUILD is full, make room there or set BUILD="
 	fi
 }
