@@ -240,7 +240,8 @@ static void send_setup(struct mux *m)
 	free(buf);
 	mux_open(m, 0, dup(0), true);
 	mux_open(m, 1, dup(1), false);
-	mux_open(m, 2, dup(2), false);
+	if (!interactive)	/* a terminal has but one output */
+		mux_open(m, 2, dup(2), false);
 }
 
 /* Is @path in a place that the guest covers with a tmpfs, and which one? */
