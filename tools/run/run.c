@@ -492,7 +492,7 @@ static int give_up(int code, int console, double patience, const char *reason)
 static int supervise(void)
 {
 	enum { CONSOLE = MUX_POLLFDS, SIGNALS, NOTE, NR_FDS };
-	int line_in, line_out, console, note, sigfd, status, got_signal = 0;
+	int line_in, line_out, console, note, sigfd, killer, got_signal = 0;
 	struct pollfd p[NR_FDS];
 	struct signalfd_siginfo si;
 	double begin = now(), deadline;
@@ -587,12 +587,17 @@ static int supervise(void)
 		end_sandbox(console, 0);
 		return 128 + got_signal;
 	}
-	/* A guest with a verdict powers off by itself: let it, it may yet panic. */
-	status = end_sandbox(console, 5);
-	if (backend->panicked(status)) {
-		fprintf(stderr, "um-run: %s\n", !ready ? "the guest panicked before it was ready" :
-			exited ? "the kernel panicked after the command had ended" :
-			"the kernel panicked");
+	/*
+	 * A guest with a verdict powers off by itself: let it, it may yet panic.
+	 * Any other signal means nothing then: a timer's may hit a UML kernel
+	 * that has taken its handlers down.
+	 */
+	killer = backend->killed_by(end_sandbox(console, 5));
+	if (killer == SIGABRT || (killer && !exited)) {
+		fprintf(stderr, "um-run: the kernel %s%s\n",
+			killer == SIGABRT ? "panicked" : strsignal(killer),
+			!ready ? " before the guest was ready" :
+			exited ? " after the command had ended" : "");
 		print_tail();
 		return ready ? RUN_SPLAT : RUN_NO_BOOT;
 	}

@@ -45,7 +45,8 @@ struct guest {
  * @exec: become the sandbox with the guest in it; called in a child, in its own
  *	session, with fds above 2 close-on-exec except those of struct guest.
  *	When it ends, everything in it must have ended.
- * @panicked: tell from the sandbox's wait(2) status whether the kernel panicked
+ * @killed_by: the signal that ended the kernel, from the sandbox's wait(2)
+ *	status; 0 when it ended by itself; SIGABRT is a panic
  * @inside: second stage, within the sandbox: check what can only be checked
  *	there, then start the kernel; argv as @exec made it
  */
@@ -53,7 +54,7 @@ struct backend {
 	const char *name;
 	void (*preflight)(const struct guest *g);
 	void (*exec)(const struct guest *g) __attribute__((noreturn));
-	bool (*panicked)(int status);
+	int (*killed_by)(int status);
 	int (*inside)(int argc, char **argv);
 };
 

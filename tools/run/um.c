@@ -259,16 +259,17 @@ static int um_inside(int argc, char **argv)
 	return RUN_ERROR;
 }
 
-/* A UML kernel ends a panic by SIGABRT, of which bwrap makes 128 + 6. */
-static bool um_panicked(int status)
+/* A UML kernel ends a panic by abort(), and bwrap says 128 + the signal. */
+static int um_killed_by(int status)
 {
-	return WIFEXITED(status) && WEXITSTATUS(status) > 128;
+	return WIFEXITED(status) && WEXITSTATUS(status) > 128 ?
+		WEXITSTATUS(status) - 128 : 0;
 }
 
 const struct backend um_backend = {
 	.name = "um",
 	.preflight = um_preflight,
 	.exec = um_exec,
-	.panicked = um_panicked,
+	.killed_by = um_killed_by,
 	.inside = um_inside,
 };
