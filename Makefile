@@ -78,15 +78,21 @@ demo: tree ## page-table memory of the 50 GiB loop, before and after the series
 	$(Q)tools/build um base
 	$(Q)tools/demo
 
+# The mutants that check proves the tests with, those of the fewest compiler runs.
+CHECK_MUTANTS := um-new-table-without-sync-bits pgtables-bytes-not-decremented fast-path-after-lock-dropped
+
 # Each step leaves its TAP in results/ and none stops the next; the report sees
 # the failures, and the steps that left nothing.
-check: tree ## every test: the tools, the selftests under base and debug, mm/ per patch
+check: tree ## every test: selftests under all flavours, mutants, each patch, the tools
 	$(Q)rm -rf $(BUILD)/results
-	-$(Q)tests/tools/run
 	-$(Q)tools/um-test base
 	-$(Q)tools/um-test debug
+	-$(Q)tools/um-test base-off
+	-$(Q)tools/um-test stock
+	-$(Q)tools/mutant $(CHECK_MUTANTS)
 	-$(Q)tools/series-check --quick
-	$(Q)tools/report 'tools-*' 'um-base-*' 'um-debug-*' series-check
+	-$(Q)tests/tools/run
+	$(Q)tools/report 'um-base-*' 'um-debug-*' 'um-base-off-*' 'um-stock-*' mutants series-check 'tools-*'
 
 series-check: tree ## every patch by itself, with PT_RECLAIM on and off
 	$(Q)tools/series-check
