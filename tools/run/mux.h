@@ -10,7 +10,7 @@
  *	guest -> host	READY
  *	host -> guest	SETUP	what to run, see "records" below
  *	both		DATA, EOF, ACK, CLOSED for the streams; WINCH, DUMP, DUMPED
- *	guest -> host	EXIT	after the last DATA; then the guest powers off
+ *	guest -> host	EXIT	after the last DATA; then the runner ends the guest
  *
  * Flow control: for each stream the receiver owns a buffer of MUX_WINDOW bytes
  * and the sender never has more than that unacknowledged. So a frame can always

@@ -55,7 +55,8 @@
 #include "run.h"
 
 #define TAIL_LINES	40
-#define TAIL_MAX	160
+#define TAIL_MAX	400
+#define TAIL_BEFORE	5
 #define TAIL_BYTES	65536
 #define BOOT_SECONDS	60
 #define MAX_RO		16
@@ -130,6 +131,15 @@ static bool console_read(int fd)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
+/* Where the line of the console's text begins that ends at @end, which is > 0. */
+static size_t line_before(size_t end)
+{
+	do
+		end--;
+	while (end > 0 && tail[end - 1] != '\n');
+	return end;
+}
+
 /*
  * The last lines, from the first complaint of the kernel's on when that is not
  * too far up. Only for the reader: the verdict is known by now.
@@ -139,23 +149,25 @@ static void print_tail(void)
 	static const char *const complaint[] = {
 		"WARNING:", "BUG:", "Oops", "Kernel panic", "KASAN:", "kernel BUG",
 	};
-	size_t pos = tail_len;
+	size_t pos = tail_len, first = tail_len;
 	int lines = 0;
 
 	if (verbose)
 		return;
-	for (size_t at = tail_len; at > 0 && lines < TAIL_MAX; lines++) {
-		size_t end = at;
-
-		do
-			at--;
-		while (at > 0 && tail[at - 1] != '\n');
+	for (size_t at = tail_len, end; at > 0 && lines < TAIL_MAX; lines++) {
+		end = at;
+		at = line_before(end);
 		if (lines < TAIL_LINES)
 			pos = at;
 		for (size_t i = 0; i < sizeof(complaint) / sizeof(*complaint); i++)
 			if (memmem(tail + at, end - at, complaint[i], strlen(complaint[i])))
-				pos = at;
+				first = at;
 	}
+	/* with a few lines before it, which may say why */
+	for (lines = 0; lines < TAIL_BEFORE && first > 0; lines++)
+		first = line_before(first);
+	if (first < pos)
+		pos = first;
 	fprintf(stderr, "um-run: the console's last lines:\n");
 	fwrite(tail + pos, 1, tail_len - pos, stderr);
 }
@@ -425,33 +437,36 @@ static void start_sandbox(int *line_in, int *line_out, int *console, int *note)
 	*note = p[3][0];
 }
 
-/* End the sandbox, read the console to its end, return the sandbox's status. */
+/**
+ * end_sandbox - see the sandbox gone, with the console read to its end
+ * @console: where the console's text comes from
+ * @patience: seconds that it gets to end by itself
+ *
+ * Return: its wait(2) status; killed by SIGKILL when it did not end by itself.
+ */
 static int end_sandbox(int console, double patience)
 {
-	double until = now() + patience;
 	struct pollfd p = { console, POLLIN, 0 };
+	double until = now() + patience;
+	bool open = true;
 	int status = 0;
 
-	while (patience > 0 && now() < until) {
-		int left = (until - now()) * 1000 + 1;
-
-		if (poll(&p, 1, left) > 0 && !console_read(console))
+	/* the console's end and the outermost process's come at the same time */
+	while (waitpid(sandbox, &status, WNOHANG) == 0) {
+		if (now() >= until) {
+			kill(sandbox, SIGKILL);
+			waitpid(sandbox, &status, 0);
 			break;
-	}
-	if (waitpid(sandbox, &status, WNOHANG) == 0) {
-		if (patience > 0) {	/* the console's end may come first */
-			usleep(20000);
-			if (waitpid(sandbox, &status, WNOHANG) != 0)
-				return status;
 		}
-		kill(sandbox, SIGKILL);
-		waitpid(sandbox, &status, 0);
+		if (!open)
+			usleep(1000);
+		else if (poll(&p, 1, 10) > 0)
+			open = console_read(console);
 	}
-	/* The rest of the sandbox dies by itself now: see it gone. */
-	until = now() + 5;
-	while (now() < until)
-		if (poll(&p, 1, 100) > 0 && !console_read(console))
-			break;
+	/* The rest of the sandbox dies with it, but needs a moment. */
+	for (until = now() + 5; open && now() < until; )
+		if (poll(&p, 1, 100) > 0)
+			open = console_read(console);
 	return status;
 }
 
@@ -481,9 +496,9 @@ static int command_status(void)
 	return WEXITSTATUS(verdict.status);
 }
 
-static int give_up(int code, int console, double patience, const char *reason)
+static int give_up(int code, int console, const char *reason)
 {
-	end_sandbox(console, patience);
+	end_sandbox(console, 0);
 	fprintf(stderr, "um-run: %s\n", reason);
 	print_tail();
 	return code;
@@ -532,7 +547,7 @@ static int supervise(void)
 			if (left <= 0 && !ready) {
 				snprintf(msg, sizeof(msg), "the guest did not come up within %.0f s",
 					 deadline - begin);
-				return give_up(RUN_NO_BOOT, console, 0, msg);
+				return give_up(RUN_NO_BOOT, console, msg);
 			}
 			if (left <= 0 && !dump_asked) {
 				/* let a guest that lives say what hangs */
@@ -543,9 +558,9 @@ static int supervise(void)
 			}
 			if (left <= 0 || dumped) {
 				snprintf(msg, sizeof(msg), "time limit of %lu s passed; the guest kernel %s",
-					 time_limit, dumped ? "is alive, its last lines say who waits where" :
+					 time_limit, dumped ? "is alive, its last lines say who runs and who waits" :
 					 "does not respond");
-				return give_up(RUN_TIMEOUT, console, 0, msg);
+				return give_up(RUN_TIMEOUT, console, msg);
 			}
 			wait = left * 1000 + 1;
 		}
@@ -587,27 +602,24 @@ static int supervise(void)
 		end_sandbox(console, 0);
 		return 128 + got_signal;
 	}
-	/*
-	 * A guest with a verdict powers off by itself: let it, it may yet panic.
-	 * Any other signal means nothing then: a timer's may hit a UML kernel
-	 * that has taken its handlers down.
-	 */
-	killer = backend->killed_by(end_sandbox(console, 5));
-	if (killer == SIGABRT || (killer && !exited)) {
-		fprintf(stderr, "um-run: the kernel %s%s\n",
-			killer == SIGABRT ? "panicked" : strsignal(killer),
-			!ready ? " before the guest was ready" :
-			exited ? " after the command had ended" : "");
-		print_tail();
-		return ready ? RUN_SPLAT : RUN_NO_BOOT;
-	}
+	/* A verdict ends the guest; a guest that ends by itself has a moment. */
+	killer = backend->killed_by(end_sandbox(console, exited ? 0 : 5));
 	if (exited && verdict.splat) {
-		fprintf(stderr, "um-run: lockdep reported, see the kernel log\n");
+		fprintf(stderr, "um-run: lockdep reported\n");
 		print_tail();
 		return RUN_SPLAT;
 	}
 	if (exited)
 		return command_status();
+	if (dump_asked)		/* it hung, whatever the dump did to it */
+		return give_up(RUN_TIMEOUT, console, "time limit passed, and the guest died of saying why");
+	if (killer) {
+		fprintf(stderr, "um-run: the kernel %s%s\n",
+			killer == SIGABRT ? "panicked" : strsignal(killer),
+			ready ? "" : " before the guest was ready");
+		print_tail();
+		return ready ? RUN_SPLAT : RUN_NO_BOOT;
+	}
 	if (!strncmp(why, "ok", 2)) {
 		fprintf(stderr, "um-run: the guest went down %s\n", ready ?
 			"without a verdict (power off, reboot?)" : "before it was ready");
