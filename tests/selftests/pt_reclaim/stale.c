@@ -120,4 +120,51 @@ TEST_F(stale, page_dropped_by_one_thread_reads_zero_in_another)
 	EXPECT_EQ(0, stale);
 }
 
+static void *wake_up_often(void *arg)
+{
+	struct sched_param first = { .sched_priority = 1 };
+	struct faulter *f = arg;
+
+	pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+	while (!f->stop) {
+		usleep(500);
+		f->faults++;
+	}
+	return NULL;
+}
+
+/*
+ * I5: a mmu_gather takes some 10000 pages. So one of these tables is zapped in two
+ * parts, with a flush in between, and freed before the second part is flushed,
+ * which takes as long as there are pages left. Whoever comes to user space
+ * meanwhile makes User-Mode Linux undo the host mappings of the first part, and
+ * must not make it forget the second.
+ */
+TEST_F_TIMEOUT(stale, table_freed_between_two_flushes_leaves_nothing_old, 120)
+{
+	const int blocks = 40;
+	char *p = pt_map(blocks);
+	struct faulter f = { .p = p };
+	unsigned long stale = 0;
+	pthread_t thread;
+
+	ASSERT_NE(NULL, p);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, wake_up_often, &f));
+	for (unsigned long round = 1; round <= pt_rounds(4); round++) {
+		ASSERT_EQ(0, madvise(p, blocks * BLOCK, MADV_POPULATE_WRITE));
+		for (int i = 0; i < blocks * 512; i++)
+			pt_put(p + i * PAGE, round);
+		ASSERT_EQ(0, madvise(p, blocks * BLOCK, MADV_DONTNEED));
+		/* The end of each table: that is where a second part would be. */
+		for (int b = 0; b < blocks; b++) {
+			for (int i = 512 - 24; i < 512; i += 3)
+				stale += pt_get(p + b * BLOCK + i * PAGE) != 0;
+		}
+	}
+	f.stop = true;
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	EXPECT_EQ(0, stale);
+	EXPECT_LT(0, f.faults);
+}
+
 TEST_HARNESS_MAIN
