@@ -433,7 +433,7 @@ int main(void)
 	kill(-1, SIGKILL);
 	if (slave >= 0)
 		close(slave);
-	while (!mux_idle(&m))
+	while (!mux_ended(&m) || !mux_sent(&m))
 		turn(&m, sigfd);
 	while (waitpid(-1, NULL, 0) > 0)
 		;
@@ -447,7 +447,7 @@ int main(void)
 	verdict.status = status;
 	verdict.splat = splat();
 	mux_send(&m, FRAME_EXIT, 0, &verdict, sizeof(verdict));
-	while (!mux_idle(&m))
+	while (!mux_sent(&m))
 		turn(&m, sigfd);
 	/* The runner ends us: a power-off could fail, and would be no verdict. */
 	for (;;)

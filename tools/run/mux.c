@@ -299,13 +299,23 @@ void mux_process(struct mux *m, const struct pollfd *p)
 }
 
 /**
- * mux_idle - has everything been passed on?
+ * mux_ended - are stdout and stderr at their end?
  * @m: the line
  *
- * Return: true when stdout and stderr are at their end and nothing waits to be
- * written to the line, or the line is lost.
+ * Return: true when nothing more will be read from or written to them here.
  */
-bool mux_idle(const struct mux *m)
+bool mux_ended(const struct mux *m)
 {
-	return m->stream[1].done && m->stream[2].done && (!m->out_len || m->lost);
+	return m->stream[1].done && m->stream[2].done;
+}
+
+/**
+ * mux_sent - has everything that was queued been written to the line?
+ * @m: the line
+ *
+ * Return: true also when the line is lost.
+ */
+bool mux_sent(const struct mux *m)
+{
+	return !m->out_len || m->lost;
 }

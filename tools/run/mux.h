@@ -134,6 +134,7 @@ void mux_open(struct mux *m, int n, int fd, bool sends);
 void mux_send(struct mux *m, int type, int n, const void *payload, size_t len);
 void mux_prepare(struct mux *m, struct pollfd *p);
 void mux_process(struct mux *m, const struct pollfd *p);
-bool mux_idle(const struct mux *m);
+bool mux_ended(const struct mux *m);
+bool mux_sent(const struct mux *m);
 
 #endif

@@ -538,7 +538,7 @@ static int supervise(void)
 	 * The line and the console end in any order when the guest has powered
 	 * off, and after EXIT there may be output left to write.
 	 */
-	while (!got_signal && (exited ? !mux_idle(&m) : !m.lost)) {
+	while (!got_signal && (exited ? !mux_ended(&m) : !m.lost)) {
 		int wait = -1;
 
 		if (deadline && !exited) {
