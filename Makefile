@@ -12,6 +12,7 @@ FLAVOUR ?= base
 CMD     ?=
 JOBS    ?= $(shell nproc)
 V       ?= 0
+FORCE   ?= 0
 
 ifneq ($(words x$(CURDIR)x$(BUILD)x),1)
 $(error the path of this folder or of BUILD has a space in it, which the kernel's \
@@ -21,7 +22,7 @@ endif
 override BUILD := $(abspath $(BUILD))
 # CMD goes to the guest's shell as it was typed: make must not expand its $.
 override CMD := $(value CMD)
-export BUILD LINUX KVER FLAVOUR CMD JOBS V
+export BUILD LINUX KVER FLAVOUR CMD JOBS V FORCE
 
 Q := $(if $(filter 1,$(V)),,@)
 MAKEFLAGS += --no-print-directory
@@ -46,6 +47,7 @@ help: ## this text
 	@echo '  CMD       for um-run: the shell command to run in the guest [$(value CMD)]'
 	@echo '  JOBS      how many compilers to run at once [$(JOBS)]'
 	@echo '  V         1 prints every command in full [$(V)]'
+	@echo '  FORCE     for check: 1 repeats also the steps whose inputs have not changed [$(FORCE)]'
 
 deps: ## install the Debian packages of tools/packages that are missing
 	$(Q)tools/deps
@@ -89,9 +91,9 @@ check: tree ## every test: selftests under all flavours, mutants, each patch, th
 	-$(Q)tools/um-test debug
 	-$(Q)tools/um-test base-off
 	-$(Q)tools/um-test stock
-	-$(Q)tools/mutant $(CHECK_MUTANTS)
+	-$(Q)tools/once mutants mutants -- tools/mutant $(CHECK_MUTANTS)
 	-$(Q)tools/series-check --quick
-	-$(Q)tests/tools/run
+	-$(Q)tools/once tools 'tools-*' -- tests/tools/run
 	$(Q)tools/report 'um-base-*' 'um-debug-*' 'um-base-off-*' 'um-stock-*' mutants series-check 'tools-*'
 
 series-check: tree ## every patch by itself, with PT_RECLAIM on and off
@@ -101,7 +103,7 @@ mutants: tree ## prove that the selftests see faults: each mutant must fail
 	$(Q)tools/mutant
 
 clean: ## remove the kernels and results; source, tree and downloads stay
-	$(Q)rm -rf $(addprefix $(BUILD)/,um results run series-check tests views)
+	$(Q)rm -rf $(addprefix $(BUILD)/,um results run series-check tests views once)
 
 distclean: ## remove everything under BUILD, refusing when the tree has local edits
 	$(Q)tools/tree --check-clean
