@@ -70,6 +70,26 @@ disk_full()	# a text to add to a message when that is so
 	fi
 }
 
+# kbuild's command line -> $kmake, with its environment, for all who compile.
+#
+# ccache is used when it is there, with the user's own folder and size limit, so
+# that all clones on a machine share it. What else would differ between two
+# folders is taken out: CCACHE_BASEDIR makes the names of sources and headers
+# relative, CCACHE_NOHASHDIR ignores the current folder, ccache itself ignores
+# the folder in -fmacro-prefix-map, and the time, user and host that kbuild puts
+# into the kernel are fixed. CCACHE_DEPEND takes the headers from the compiler's
+# own list instead of preprocessing first, which saves a quarter of a cold build.
+kbuild_for()	# TREE O ARCH
+{
+	kmake=(make -C "$1" O="$2" ARCH="$3" -j"${JOBS:-$(nproc)}" HOSTCC=gcc RUSTC=false BINDGEN=false
+		PAHOLE=false KCFLAGS="-fmacro-prefix-map=../../$(basename "$1")/=" CC=gcc)
+	export KBUILD_BUILD_TIMESTAMP='Wed Jan  1 00:00:00 UTC 2025' KBUILD_BUILD_USER=workshop KBUILD_BUILD_HOST=workshop
+	export KBUILD_BUILD_VERSION=1	# not one more with each build: the same source, the same kernel
+	command -v ccache > /dev/null || return 0
+	kmake+=(CC='ccache gcc')
+	export CCACHE_BASEDIR=$BUILD CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+}
+
 # Some command failed, or somebody pressed Ctrl-C: take back what is half done
 # ($undo, a function) and say so. Used as: trap unfinished EXIT
 unfinished()

@@ -2,9 +2,10 @@
 /*
  * Process 1 of a guest: mounts what a program expects, runs the one command
  * that the runner on the host asks for, passes its stdin, stdout and stderr on,
- * and reports its status. Static, started by the kernel from the
- * host's root, which is read-only. The kernel command line names the line to
- * the runner: ptline=/dev/ttyS0.
+ * and reports its status. Static, started by the kernel from the host's root,
+ * which is read-only, or from an initramfs. The kernel command line names the
+ * line to the runner and the processors that there must be:
+ * ptline=/dev/ttyS0 ptcpus=2.
  *
  * Before READY a failure here ends process 1, hence panics the kernel, which
  * the runner reports as a boot failure with the console's last lines.
@@ -30,6 +31,7 @@
 
 #define MAX_RO	16
 #define SETTLE_MS	50
+#define LINE_MS		10000	/* at most, for the line to appear */
 
 /**
  * struct job - what the runner asked for
@@ -37,18 +39,21 @@
  * @envp: its environment
  * @cwd: its working directory
  * @rw: scratch on the host, "" for a tmpfs
+ * @rw_type: file system to mount it by
+ * @rw_options: with these options, NULL for its path
  * @ro: paths that stay visible although a tmpfs is mounted over them
  * @tty: it gets a terminal of size @win
  */
 struct job {
 	char **argv, **envp;
-	const char *cwd, *rw;
+	const char *cwd, *rw, *rw_type, *rw_options;
 	const char *ro[MAX_RO];
 	int argc, envc, nr_ro;
 	bool tty;
 	struct winsize win;
 };
 
+const char *front = "init";
 static struct job job;
 static int pty = -1, slave = -1;	/* the command's terminal */
 static pid_t command;
@@ -175,7 +180,8 @@ static void mount_tmp(void)
 	}
 	if (job.rw && *job.rw) {
 		make_path(job.rw, true);
-		if (mount("scratch", job.rw, "hostfs", 0, job.rw))
+		if (mount("scratch", job.rw, job.rw_type, 0,
+			  job.rw_options ? job.rw_options : job.rw))
 			fatal("mount scratch %s: %m", job.rw);
 	} else {
 		mkdir("/tmp/scratch", 0755);
@@ -203,6 +209,15 @@ static void parse_setup(char *p, char *end)
 		case SETUP_RW:
 			job.rw = p + 1;
 			break;
+		case SETUP_RW_TYPE:
+			job.rw_type = p + 1;
+			break;
+		case SETUP_RW_OPTIONS:
+			job.rw_options = p + 1;
+			break;
+		case SETUP_NAME:
+			front = p + 1;
+			break;
 		case SETUP_RO:
 			if (job.nr_ro < MAX_RO)
 				job.ro[job.nr_ro++] = p + 1;
@@ -221,7 +236,7 @@ __attribute__((noreturn)) static void run_command(int in, int out, int err)
 
 	setsid();
 	if (job.tty && ioctl(in, TIOCSCTTY, 0))
-		dprintf(err, "um-run: no controlling terminal: %m\n");
+		dprintf(err, "%s: no controlling terminal: %m\n", front);
 	dup2(in, 0);
 	dup2(out, 1);
 	dup2(err, 2);
@@ -229,13 +244,13 @@ __attribute__((noreturn)) static void run_command(int in, int out, int err)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (job.cwd && chdir(job.cwd)) {
-		dprintf(2, "um-run: %s: the guest cannot see this directory (%m); start from another one\n",
-			job.cwd);
+		dprintf(2, "%s: %s: the guest cannot see this directory (%m); start from another one\n",
+			front, job.cwd);
 		_exit(125);
 	}
 	environ = job.envp;
 	execvp(job.argv[0], job.argv);
-	dprintf(2, "um-run: %s: %m\n", job.argv[0]);
+	dprintf(2, "%s: %s: %m\n", front, job.argv[0]);
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
@@ -370,16 +385,42 @@ static bool splat(void)
 	return off;
 }
 
+/* All of the processors that the runner asked for, or the test is another one. */
+static void check_cpus(void)
+{
+	const char *want = getenv("ptcpus");
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (want && n < atoi(want))
+		fatal("the kernel brought up %ld of %s processors; see its NR_CPUS, or ask for less by --cpus",
+		      n, want);
+}
+
+/*
+ * A virtio port appears some time after its driver, and is in a state of
+ * hang-up until the host's end is known to be open.
+ */
 static int open_line(void)
 {
-	const char *name = getenv("ptline");
+	const char *name = getenv("ptline") ? : "/dev/ttyS0";
+	struct pollfd p = { .events = POLLIN };
 	struct termios t;
-	int fd;
+	int fd, ms;
 
-	fd = open(name ? name : "/dev/ttyS0",
-		  O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	for (ms = 0; ms < LINE_MS; ms++) {
+		fd = open(name, O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+		if (fd >= 0 || errno != ENOENT)
+			break;
+		usleep(1000);
+	}
 	if (fd < 0)
 		fatal("the line to the runner, %s: %m", name);
+	p.fd = fd;
+	while (poll(&p, 1, 0) > 0 && p.revents & POLLHUP) {
+		if (ms++ == LINE_MS)
+			fatal("the line to the runner, %s: nobody at its other end", name);
+		usleep(1000);
+	}
 	if (!tcgetattr(fd, &t)) {
 		cfmakeraw(&t);
 		t.c_cc[VMIN] = 1;
@@ -414,14 +455,17 @@ int main(void)
 	sigset_t chld;
 	struct mux m;
 
+	if (getpid() != 1)	/* a trial boot's command: to have come here is all */
+		return 0;
 	mount_system();
+	check_cpus();
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &chld, NULL);
 	sigfd = signalfd(-1, &chld, SFD_NONBLOCK | SFD_CLOEXEC);
 	line = open_line();
-	mux_init(&m, true, line, line, handle);
+	mux_init(&m, true, 0, line, line, handle);
 	mux_send(&m, FRAME_READY, 0, NULL, 0);
 	while (!command || pid != command) {
 		turn(&m, sigfd);

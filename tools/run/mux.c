@@ -15,7 +15,7 @@ static void *grow(void *p, size_t size)
 {
 	p = realloc(p, size);
 	if (!p) {
-		fputs("um-run: out of memory\n", stderr);
+		fprintf(stderr, "%s: out of memory\n", front);
 		exit(125);
 	}
 	return p;
@@ -25,16 +25,17 @@ static void *grow(void *p, size_t size)
  * mux_init - start with no stream open
  * @m: to be filled
  * @guest: true in init, false in the runner
+ * @line: runner: how many bytes may be on their way to the guest at once
  * @rfd: read end of the line
  * @wfd: write end of the line, non-blocking
  * @handle: called with each frame that is not about a stream
  */
-void mux_init(struct mux *m, bool guest, int rfd, int wfd,
+void mux_init(struct mux *m, bool guest, size_t line, int rfd, int wfd,
 	      void (*handle)(struct mux *, const struct frame *, const char *))
 {
 	memset(m, 0, sizeof(*m));
 	m->guest = guest;
-	m->line = guest ? 0 : MUX_LINE;
+	m->line = guest ? 0 : line;
 	m->rfd = rfd;
 	m->wfd = wfd;
 	m->handle = handle;
@@ -218,7 +219,7 @@ static void line_read(struct mux *m)
 	}
 	m->in_len += got;
 	m->line += m->guest ? got : 0;
-	if (m->guest && m->line >= MUX_LINE / 2) {
+	if (m->guest && m->line >= MUX_TAKEN) {
 		uint32_t taken = m->line;
 
 		mux_send(m, FRAME_TAKEN, 0, &taken, sizeof(taken));

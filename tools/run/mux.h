@@ -18,9 +18,10 @@
  * neither the other streams nor the control frames.
  *
  * Below that, the line itself: a UML serial line which once had to be throttled
- * (its tty holds 4095 bytes) never reads again. So the host keeps at most
- * MUX_LINE bytes on their way, and the guest says TAKEN when it has read half
- * of that. The other direction is a pipe and needs no such care.
+ * (its tty holds 4095 bytes) never reads again. So the host keeps at most so
+ * many bytes on their way as the guest's kind allows (struct backend), and the
+ * guest says TAKEN for every MUX_TAKEN that it has read. The other direction is a
+ * pipe, or virtio-serial, which waits for its reader, and needs no such care.
  */
 #ifndef PT_RUN_MUX_H
 #define PT_RUN_MUX_H
@@ -31,7 +32,7 @@
 #include <stdint.h>
 
 #define MUX_WINDOW	65536
-#define MUX_LINE	3072
+#define MUX_TAKEN	1536
 
 enum frame_type {
 	FRAME_READY = 'R',	/* guest: init runs, the line is raw */
@@ -83,9 +84,15 @@ enum setup_record {
 	SETUP_ENV = 'e',	/* NAME=value */
 	SETUP_CWD = 'd',	/* where to run it */
 	SETUP_RW = 'w',		/* scratch: a host directory, or empty for tmpfs */
+	SETUP_RW_TYPE = 'y',	/* the file system to mount it by */
+	SETUP_RW_OPTIONS = 'o',	/* with these options */
+	SETUP_NAME = 'n',	/* whose messages init's are */
 	SETUP_RO = 'r',		/* a path to keep visible below a tmpfs */
 	SETUP_TTY = 't',	/* "ROWS COLS": give it a terminal */
 };
+
+/* What messages begin with: um-run, x86-run. Both sides have one. */
+extern const char *front;
 
 /**
  * struct stream - one of stdin, stdout, stderr, seen from one side
@@ -128,7 +135,7 @@ struct mux {
 
 #define MUX_POLLFDS	5
 
-void mux_init(struct mux *m, bool guest, int rfd, int wfd,
+void mux_init(struct mux *m, bool guest, size_t line, int rfd, int wfd,
 	      void (*handle)(struct mux *, const struct frame *, const char *));
 void mux_open(struct mux *m, int n, int fd, bool sends);
 void mux_send(struct mux *m, int type, int n, const void *payload, size_t len);

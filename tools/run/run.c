@@ -4,9 +4,10 @@
  *
  *	run [options] -- COMMAND [ARGUMENT...]
  *
- * tools/um-run is the user's front to it and describes the options. The guest's
- * root is this machine's, read-only; init.c is its process 1, mux.h the line
- * between the two, um.c starts the sandbox and the kernel in it.
+ * tools/guest-run, called um-run or x86-run, is the user's front to it and
+ * describes the options. The guest's root is this machine's, read-only; init.c is
+ * its process 1, mux.h the line between the two, um.c or qemu.c starts the
+ * sandbox and the kernel in it.
  *
  * stdin, stdout and stderr are passed through, binary-clean and separate. When
  * all three are terminals, the command gets a terminal of its own: Ctrl-C and
@@ -45,6 +46,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -58,11 +60,13 @@
 #define TAIL_MAX	400
 #define TAIL_BEFORE	5
 #define TAIL_BYTES	65536
-#define BOOT_SECONDS	60
+#define PANIC_SECONDS	5	/* for the text of a panic to come out */
 #define MAX_RO		16
 
+static const struct backend *const backends[] = { &um_backend, &x86_backend };
 static const struct backend *backend = &um_backend;
-static struct guest guest = { .mem_mb = 512 };
+static struct guest guest = { .mem_mb = 512, .accel = "auto" };
+const char *front = "um-run";
 static unsigned long time_limit;	/* seconds, 0 is none */
 static bool verbose, interactive;
 static const char *ro[MAX_RO];
@@ -70,7 +74,9 @@ static int nr_ro;
 static char **command;
 
 /* What happened so far. */
-static bool ready, exited, dumped, escaped;
+static bool ready, exited, dumped, escaped, started, panicked;
+static char said[4096];			/* on note, the end of it */
+static size_t said_len;
 static struct frame_exit verdict;
 static char tail[TAIL_BYTES];
 static size_t tail_len;
@@ -85,7 +91,7 @@ void die(const char *fmt, ...)
 {
 	va_list ap;
 
-	fputs("um-run: ", stderr);
+	fprintf(stderr, "%s: ", front);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
@@ -168,7 +174,7 @@ static void print_tail(void)
 		first = line_before(first);
 	if (first < pos)
 		pos = first;
-	fprintf(stderr, "um-run: the console's last lines:\n");
+	fprintf(stderr, "%s: the console's last lines:\n", front);
 	fwrite(tail + pos, 1, tail_len - pos, stderr);
 }
 
@@ -240,6 +246,10 @@ static void send_setup(struct mux *m)
 	len = add_record(&buf, len, SETUP_ENV, "SCRATCH=",
 			 guest.rw ? guest.rw : "/tmp/scratch");
 	len = add_record(&buf, len, SETUP_RW, guest.rw ? guest.rw : "", "");
+	len = add_record(&buf, len, SETUP_RW_TYPE, backend->scratch[0], "");
+	if (backend->scratch[1])
+		len = add_record(&buf, len, SETUP_RW_OPTIONS, backend->scratch[1], "");
+	len = add_record(&buf, len, SETUP_NAME, front, "");
 	if (getcwd(cwd, sizeof(cwd)))
 		len = add_record(&buf, len, SETUP_CWD, cwd, "");
 	for (int i = 0; i < nr_ro; i++)
@@ -310,35 +320,28 @@ static char *dir_of(char *path)
 	return covered(path) ? path : NULL;
 }
 
+/* Unlike realpath(), this keeps a link's name. */
+static char *absolute(const char *path)
+{
+	char cwd[PATH_MAX], *p = NULL;
+
+	if (*path == '/')
+		return strdup(path);
+	if (getcwd(cwd, sizeof(cwd)) && asprintf(&p, "%s/%s", cwd, path) < 0)
+		p = NULL;
+	return p;
+}
+
 /* The program as execvp() will find it: where it is, and where that leads. */
 static void keep_program_visible(void)
 {
-	const char *name = command[0], *path = getenv("PATH");
-	char *list, *found = NULL, *dir, *save;
+	const char *name = command[0];
+	char *found, *dir;
 
-	if (strchr(name, '/')) {
-		char cwd[PATH_MAX];
-
-		if (*name == '/')
-			found = strdup(name);
-		else if (getcwd(cwd, sizeof(cwd)) &&
-			 asprintf(&found, "%s/%s", cwd, name) < 0)
-			found = NULL;
-	} else if (path) {
-		list = strdup(path);
-		for (dir = strtok_r(list, ":", &save); dir && !found;
-		     dir = strtok_r(NULL, ":", &save)) {
-			if (asprintf(&found, "%s/%s", dir, name) < 0)
-				found = NULL;
-			else if (access(found, X_OK)) {
-				free(found);
-				found = NULL;
-			}
-		}
-		free(list);
-	}
+	found = strchr(name, '/') ? absolute(name) : in_path(name);
 	if (!found || access(found, F_OK))
 		return;
+	guest.program = found;
 	dir = dir_of(found);
 	keep_visible(dir ? dir : found);
 	found = realpath(found, NULL);
@@ -388,13 +391,21 @@ static void guard_terminal(void)
 	exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
+/* A pipe, or a socket that is one each way: read p[0], write p[1]. */
+static void make_channel(int *p, bool duplex)
+{
+	if (duplex ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p)
+		   : pipe2(p, O_CLOEXEC))
+		die("pipe: %m");
+}
+
 /**
  * start_sandbox - start the guest
  * @line_in: set to where the guest's frames come from
  * @line_out: set to where ours go, non-blocking
  * @console: set to where the console's text comes from; at its end all
  *	processes of the sandbox are gone
- * @note: set to where the reason comes from when it could not start
+ * @note: set to where the backend's note is read from
  */
 static void start_sandbox(int *line_in, int *line_out, int *console, int *note)
 {
@@ -405,12 +416,22 @@ static void start_sandbox(int *line_in, int *line_out, int *console, int *note)
 	int p[4][2];
 	sigset_t none;
 
-	for (int i = 0; i < 4; i++)
-		if (pipe2(p[i], O_CLOEXEC))
-			die("pipe: %m");
+	make_channel(p[0], backend->duplex);
+	if (backend->duplex) {		/* the guest's end first, as in p[0] */
+		p[1][0] = p[0][1];
+		p[1][1] = p[0][0];
+	} else {
+		make_channel(p[1], false);
+	}
+	make_channel(p[2], false);
+	make_channel(p[3], backend->duplex);
 	/* the kernel's console driver drops text when the pipe is full */
 	fcntl(p[2][1], F_SETPIPE_SZ, 1 << 20);
 	fcntl(p[0][1], F_SETFL, O_NONBLOCK);
+	fcntl(p[3][0], F_SETFL, O_NONBLOCK);
+	if (backend->hello &&
+	    write(p[3][0], backend->hello, strlen(backend->hello)) < 0)
+		die("socket: %m");
 
 	sandbox = fork();
 	if (sandbox < 0)
@@ -428,7 +449,8 @@ static void start_sandbox(int *line_in, int *line_out, int *console, int *note)
 		backend->exec(&guest);
 	}
 	close(p[0][0]);
-	close(p[1][1]);
+	if (!backend->duplex)
+		close(p[1][1]);
 	close(p[2][1]);
 	close(p[3][1]);
 	*line_out = p[0][1];
@@ -470,6 +492,26 @@ static int end_sandbox(int console, double patience)
 	return status;
 }
 
+/* Returns false at its end. */
+static bool note_read(int fd)
+{
+	ssize_t n;
+
+	if (said_len == sizeof(said) - 1) {	/* the end is what matters */
+		memmove(said, said + said_len / 2, said_len - said_len / 2);
+		said_len -= said_len / 2;
+	}
+	n = read(fd, said + said_len, sizeof(said) - 1 - said_len);
+	if (n <= 0)
+		return n < 0 && errno == EINTR;
+	if (!said_len)
+		started = n >= 2 && !strncmp(said, "ok", 2);
+	said[said_len += n] = '\0';
+	if (backend->panic_sign && strstr(said, backend->panic_sign))
+		panicked = true;
+	return true;
+}
+
 /* Ctrl-] three times within a second, seen on its way to the guest. */
 static void watch_keys(const char *buf, size_t len)
 {
@@ -499,7 +541,7 @@ static int command_status(void)
 static int give_up(int code, int console, const char *reason)
 {
 	end_sandbox(console, 0);
-	fprintf(stderr, "um-run: %s\n", reason);
+	fprintf(stderr, "%s: %s\n", front, reason);
 	print_tail();
 	return code;
 }
@@ -507,12 +549,13 @@ static int give_up(int code, int console, const char *reason)
 static int supervise(void)
 {
 	enum { CONSOLE = MUX_POLLFDS, SIGNALS, NOTE, NR_FDS };
-	int line_in, line_out, console, note, sigfd, killer, got_signal = 0;
+	int line_in, line_out, console, note, sigfd, status, got_signal = 0;
 	struct pollfd p[NR_FDS];
 	struct signalfd_siginfo si;
-	double begin = now(), deadline;
-	char why[4096] = "", msg[256];
-	size_t why_len = 0;
+	double begin = now(), deadline, panic_end = 0;
+	const char *what = NULL;
+	enum gone gone;
+	char msg[256];
 	bool setup = false, dump_asked = false, console_ended = false;
 	sigset_t set;
 	struct mux m;
@@ -528,10 +571,10 @@ static int supervise(void)
 	signal(SIGPIPE, SIG_IGN);
 
 	start_sandbox(&line_in, &line_out, &console, &note);
-	mux_init(&m, false, line_in, line_out, handle);
+	mux_init(&m, false, backend->line_bytes, line_in, line_out, handle);
 	m.watch = interactive ? watch_keys : NULL;
-	deadline = begin + BOOT_SECONDS;
-	if (time_limit && time_limit < BOOT_SECONDS)
+	deadline = begin + backend->boot_seconds;
+	if (time_limit && time_limit < backend->boot_seconds)
 		deadline = begin + time_limit;
 
 	/*
@@ -541,7 +584,13 @@ static int supervise(void)
 	while (!got_signal && (exited ? !mux_ended(&m) : !m.lost)) {
 		int wait = -1;
 
-		if (deadline && !exited) {
+		if (panicked) {
+			if (!panic_end)
+				panic_end = now() + PANIC_SECONDS;
+			if (now() >= panic_end)
+				break;
+			wait = (panic_end - now()) * 1000 + 1;
+		} else if (deadline && !exited) {
 			double left = deadline - now();
 
 			if (left <= 0 && !ready) {
@@ -553,7 +602,7 @@ static int supervise(void)
 				/* let a guest that lives say what hangs */
 				mux_send(&m, FRAME_DUMP, 0, NULL, 0);
 				dump_asked = true;
-				deadline = now() + 0.5;
+				deadline = now() + backend->answer_ms / 1e3;
 				continue;
 			}
 			if (left <= 0 || dumped) {
@@ -572,14 +621,8 @@ static int supervise(void)
 			continue;
 		if (p[CONSOLE].revents && !console_read(console))
 			console_ended = true;
-		if (p[NOTE].revents) {
-			ssize_t n = read(note, why + why_len, sizeof(why) - 1 - why_len);
-
-			if (n > 0)
-				why[why_len += n] = '\0';
-			else
-				note = -1;
-		}
+		if (p[NOTE].revents && !note_read(note))
+			note = -1;
 		while (read(sigfd, &si, sizeof(si)) == sizeof(si)) {
 			struct frame_winch w = window();
 
@@ -593,6 +636,8 @@ static int supervise(void)
 			got_signal = SIGINT;
 		if (ready && !setup) {
 			setup = true;
+			if (backend->ready)
+				backend->ready(&guest);
 			send_setup(&m);
 			deadline = time_limit ? begin + time_limit : 0;
 		}
@@ -603,37 +648,38 @@ static int supervise(void)
 		return 128 + got_signal;
 	}
 	/* A verdict ends the guest; a guest that ends by itself has a moment. */
-	killer = backend->killed_by(end_sandbox(console, exited ? 0 : 5));
+	status = end_sandbox(console, exited || panic_end ? 0 : 5);
+	while (note >= 0 && note_read(note))
+		;
 	if (exited && verdict.splat) {
-		fprintf(stderr, "um-run: lockdep reported\n");
+		fprintf(stderr, "%s: lockdep reported\n", front);
 		print_tail();
 		return RUN_SPLAT;
 	}
-	if (exited)
+	if (exited && !panicked)
 		return command_status();
-	if (dump_asked)		/* it hung, whatever the dump did to it */
+	if (dump_asked && !panicked)	/* it hung, whatever the dump did to it */
 		return give_up(RUN_TIMEOUT, console, "time limit passed, and the guest died of saying why");
-	if (killer) {
-		fprintf(stderr, "um-run: the kernel %s%s\n",
-			killer == SIGABRT ? "panicked" : strsignal(killer),
+	if (!started && said_len)
+		die("%s", said);
+	if (!started) {
+		fprintf(stderr, "%s: the sandbox did not start: %.*s", front,
+			(int)tail_len, tail_len ? tail : "no reason given\n");
+		die("bubblewrap needs user namespaces: see sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile");
+	}
+	gone = backend->gone(status, said, &what);
+	if (gone == GONE_FAILED)
+		fprintf(stderr, "%s: %s\n", front, what);
+	else if (gone == GONE_PANIC)
+		fprintf(stderr, "%s: the kernel %s%s\n", front, what,
 			ready ? "" : " before the guest was ready");
-		print_tail();
-		return ready ? RUN_SPLAT : RUN_NO_BOOT;
-	}
-	if (!strncmp(why, "ok", 2)) {
-		fprintf(stderr, "um-run: the guest went down %s\n", ready ?
+	else
+		fprintf(stderr, "%s: the guest went down %s\n", front, ready ?
 			"without a verdict (power off, reboot?)" : "before it was ready");
-		print_tail();
-		return ready ? RUN_DOWN : RUN_NO_BOOT;
-	}
-	if (why_len) {
-		fprintf(stderr, "um-run: %s\n", why);
+	print_tail();
+	if (gone == GONE_FAILED)
 		return RUN_ERROR;
-	}
-	fprintf(stderr, "um-run: the sandbox did not start: %.*s",
-		(int)tail_len, tail_len ? tail : "no reason given\n");
-	fprintf(stderr, "um-run: bubblewrap needs user namespaces: see sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile\n");
-	return RUN_ERROR;
+	return !ready ? RUN_NO_BOOT : gone == GONE_PANIC ? RUN_SPLAT : RUN_DOWN;
 }
 
 static unsigned long parse_mem(const char *s)
@@ -662,6 +708,21 @@ static const char *real_dir(const char *option, const char *path)
 	return p;
 }
 
+static void set_backend(const char *name)
+{
+	char *text;
+
+	for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++) {
+		if (strcmp(name, backends[i]->name))
+			continue;
+		backend = backends[i];
+		if (asprintf(&text, "%s-run", name) > 0)
+			front = text;
+		return;
+	}
+	die("--backend %s: no such one", name);
+}
+
 static void parse_options(int argc, char **argv)
 {
 	static const struct option opts[] = {
@@ -669,6 +730,10 @@ static void parse_options(int argc, char **argv)
 		{ "mem", 1, NULL, 'm' }, { "timeout", 1, NULL, 't' },
 		{ "rw", 1, NULL, 'w' }, { "ro", 1, NULL, 'r' },
 		{ "append", 1, NULL, 'a' }, { "pretend", 1, NULL, 'p' },
+		{ "backend", 1, NULL, 'b' }, { "cpus", 1, NULL, 'c' },
+		{ "accel", 1, NULL, 'x' }, { "accel-cache", 1, NULL, 'X' },
+		{ "qemu", 1, NULL, 'q' }, { "initramfs", 0, NULL, 'I' },
+		{ "with", 1, NULL, 'W' },
 		{ "verbose", 0, NULL, 'v' }, { NULL, 0, NULL, 0 }
 	};
 	char *end;
@@ -678,7 +743,7 @@ static void parse_options(int argc, char **argv)
 		switch (c) {
 		case 'k':
 			guest.kernel = realpath(optarg, NULL);
-			if (!guest.kernel || access(guest.kernel, X_OK))
+			if (!guest.kernel || access(guest.kernel, R_OK))
 				die("%s: no kernel to run: %m; build one", optarg);
 			break;
 		case 'i':
@@ -706,8 +771,37 @@ static void parse_options(int argc, char **argv)
 		case 'p':
 			guest.pretend = optarg;
 			break;
+		case 'b':
+			set_backend(optarg);
+			break;
+		case 'c':
+			guest.cpus = strtoul(optarg, &end, 10);
+			if (*end || guest.cpus < 1 || guest.cpus > 255)
+				die("--cpus %s: not a number from 1 to 255", optarg);
+			break;
+		case 'x':
+			guest.accel = optarg;
+			if (strcmp(optarg, "auto") && strcmp(optarg, "kvm") && strcmp(optarg, "tcg"))
+				die("--accel %s: not one of auto, kvm, tcg", optarg);
+			break;
+		case 'X':
+			guest.accel_cache = optarg;
+			break;
+		case 'q':
+			guest.qemu = optarg;
+			break;
+		case 'I':
+			guest.initramfs = true;
+			break;
+		case 'W':
+			if (guest.nr_with == MAX_WITH)
+				die("more than %d times --with", MAX_WITH);
+			if (access(optarg, R_OK))
+				die("--with %s: %m", optarg);
+			guest.with[guest.nr_with++] = absolute(optarg);
+			break;
 		case 'v':
-			verbose = true;
+			verbose = guest.verbose = true;
 			break;
 		default:
 			exit(RUN_ERROR);
@@ -715,7 +809,7 @@ static void parse_options(int argc, char **argv)
 	}
 	command = argv + optind;
 	if (!*command)
-		die("no command; usage: um-run [options] -- COMMAND [ARGUMENT...]");
+		die("no command; usage: %s [options] -- COMMAND [ARGUMENT...]", front);
 	if (!guest.kernel || !guest.init)
 		die("--kernel and --init are needed");
 }
@@ -724,8 +818,10 @@ int main(int argc, char **argv)
 {
 	char cwd[PATH_MAX];
 
-	if (argc > 1 && !strcmp(argv[1], "--inside"))
-		return backend->inside(argc - 2, argv + 2);
+	if (argc > 2 && !strcmp(argv[1], "--inside")) {
+		set_backend(argv[2]);
+		return backend->inside(argc - 3, argv + 3);
+	}
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
 			die("/dev/null: %m");

@@ -3,14 +3,10 @@
  * The User-Mode-Linux guest: a kernel that is a process of this machine, in a
  * bubblewrap sandbox.
  *
- * The sandbox's root is an empty tmpfs. This machine's root is bound read-only
- * at /host, with nothing at its /proc, /sys and /dev, and scratch bound over it
- * writable; hostfs=/host confines the guest to that. The kernel's own memory
- * file, its socket and its pid file lie on the sandbox's tmpfs, where the guest
- * cannot reach them and which is gone with the sandbox.
- *
- * Two stages: um_exec() becomes bwrap, which runs this program again, inside
- * (um_inside()), where it sees what only shows there, and becomes the kernel.
+ * Scratch is bound writable over the sandbox's /host; hostfs=/host confines the
+ * guest to that. The kernel's own memory file, its socket and its pid file lie on
+ * the sandbox's tmpfs, where the guest cannot reach them and which is gone with
+ * the sandbox.
  */
 #define _GNU_SOURCE
 #include <cpuid.h>
@@ -51,107 +47,46 @@ static unsigned int xstate_size(const char *pretend)
 	return b;
 }
 
-static unsigned long available_mb(void)
-{
-	unsigned long kb = 0;
-	char line[256];
-	FILE *f = fopen("/proc/meminfo", "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "MemAvailable: %lu kB", &kb) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return kb / 1024;
-}
-
-static bool in_path(const char *name)
-{
-	char *list = strdup(getenv("PATH") ? : ""), *dir, *save, *file;
-	bool found = false;
-
-	for (dir = strtok_r(list, ":", &save); dir && !found;
-	     dir = strtok_r(NULL, ":", &save)) {
-		if (asprintf(&file, "%s/%s", dir, name) < 0)
-			break;
-		found = !access(file, X_OK);
-		free(file);
-	}
-	free(list);
-	return found;
-}
-
-static void um_preflight(const struct guest *g)
+static void um_preflight(struct guest *g)
 {
 	unsigned int xstate = xstate_size(g->pretend);
-	unsigned long mb = available_mb();
 
 	if (xstate > UM_XSTATE_MAX)
 		die("this processor's register state (XSTATE) is %u bytes, 6.12 UML can hold %u; boot this machine with clearcpuid=amx_tile, or use one without AMX",
 		    xstate, UM_XSTATE_MAX);
-	if (!in_path("bwrap"))
-		die("bwrap: not found; install the package bubblewrap (make deps)");
-	if (mb && mb < g->mem_mb)
-		die("--mem %luM: only %lu MB of memory are available here; ask for less or end something",
-		    g->mem_mb, mb);
+	if (g->cpus > 1)
+		die("--cpus %u: a UML kernel of 6.12 has one processor; use x86-run", g->cpus);
+	if (g->initramfs)
+		die("--initramfs: not for UML, whose root is this machine's; use x86-run");
+	sandbox_preflight(g);
 }
 
 __attribute__((noreturn)) static void um_exec(const struct guest *g)
 {
-	char self[PATH_MAX], inside[PATH_MAX + 8], size[32], rw[PATH_MAX + 8];
-	char fd[4][16], mem[32];
-	const char *argv[96];
-	int n = 0;
-	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	struct args a = { .n = 0 };
 
-#define ARGS(...) do {							\
-	const char *const more[] = { __VA_ARGS__ };			\
-	memcpy(argv + n, more, sizeof(more));				\
-	n += sizeof(more) / sizeof(*more);				\
-} while (0)
-	if (len < 0)
-		die("/proc/self/exe: %m");
-	self[len] = '\0';
-	snprintf(inside, sizeof(inside), "/host%s", self);
-	snprintf(size, sizeof(size), "%lu", (g->mem_mb + TMPFS_SPARE_MB) << 20);
-	snprintf(mem, sizeof(mem), "%lu", g->mem_mb);
-
-	ARGS("bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL",
-	     "--ro-bind", "/", "/host");
+	sandbox_begin(&a);
 	if (g->rw) {
-		snprintf(rw, sizeof(rw), "/host%s", g->rw);
-		ARGS("--bind", g->rw, rw);
+		ADD(&a, "--bind", g->rw);
+		args_printf(&a, "/host%s", g->rw);
 	}
-	ARGS("--tmpfs", "/host/proc", "--remount-ro", "/host/proc",
-	     "--tmpfs", "/host/sys", "--remount-ro", "/host/sys",
-	     "--tmpfs", "/host/dev", "--remount-ro", "/host/dev",
-	     "--symlink", "host/usr", "/usr", "--symlink", "host/lib", "/lib",
-	     "--symlink", "host/lib64", "/lib64", "--symlink", "host/etc", "/etc",
-	     "--proc", "/proc", "--dev", "/dev",
-	     "--size", size, "--tmpfs", "/dev/shm",
-	     "--dir", "/uml", "--chdir", "/", "--clearenv",
-	     "--setenv", "HOME", "/uml", "--setenv", "TMPDIR", "/dev/shm");
+	ADD(&a, "--size");
+	args_printf(&a, "%lu", (g->mem_mb + TMPFS_SPARE_MB) << 20);
+	ADD(&a, "--tmpfs", "/dev/shm", "--dir", "/uml",
+	    "--setenv", "HOME", "/uml", "--setenv", "TMPDIR", "/dev/shm");
 
-	/* from here on the arguments of um_inside() */
-	int pass[] = { g->line_in, g->line_out, g->console, g->note };
+	sandbox_inside(&a, &um_backend);
+	ADD(&a, g->kernel, g->init);
+	args_printf(&a, "%lu", g->mem_mb);
+	ADD(&a, g->rw ? g->rw : "", g->append ? g->append : "",
+	    g->pretend ? g->pretend : "");
+	args_printf(&a, "%d", g->line_in);
+	args_printf(&a, "%d", g->line_out);
+	args_printf(&a, "%d", g->note);
 
-	for (int i = 0; i < 4; i++) {
-		snprintf(fd[i], sizeof(fd[i]), "%d", pass[i]);
-		fcntl(pass[i], F_SETFD, 0);
-	}
-	ARGS(inside, "--inside", g->kernel, g->init, mem, g->rw ? g->rw : "",
-	     g->append ? g->append : "", g->pretend ? g->pretend : "",
-	     fd[0], fd[1], fd[2], fd[3], NULL);
-#undef ARGS
-
-	dup2(open("/dev/null", O_RDONLY), 0);
-	dup2(g->console, 1);
-	dup2(g->console, 2);
 	/* Where the heap begins decides how much memory the guest gets. */
 	personality(ADDR_NO_RANDOMIZE);
-	execvp("bwrap", (char **)argv);
-	fprintf(stderr, "bwrap: %m\n");
-	_exit(RUN_ERROR);
+	sandbox_exec(&a, g);
 }
 
 /* Only a mapping that may be executed tells whether the mount allows it. */
@@ -193,20 +128,19 @@ static bool ptrace_allowed(void)
  * um_inside - second stage, within the sandbox
  * @argc: number of @argv
  * @argv: kernel, init, memory in MB, scratch, append, pretend, and the fds
- *	line_in, line_out, console, note
+ *	line_in, line_out, note
  *
  * Return: only on failure, after the reason went to note
  */
 static int um_inside(int argc, char **argv)
 {
-	char kernel[PATH_MAX + 8], rw[PATH_MAX + 8], line[64], mem[32], *init;
-	char *save, *word;
-	const char *args[64];
-	int n = 0, note;
+	char kernel[PATH_MAX + 8], rw[PATH_MAX + 8];
+	struct args a = { .n = 0 };
+	int note;
 
-	if (argc != 10)
+	if (argc != 9)
 		return RUN_ERROR;
-	note = atoi(argv[9]);
+	note = atoi(argv[8]);
 	fcntl(note, F_SETFD, FD_CLOEXEC);
 	snprintf(kernel, sizeof(kernel), "/host%s", argv[0]);
 	snprintf(rw, sizeof(rw), "/host%s", argv[3]);
@@ -222,54 +156,46 @@ static int um_inside(int argc, char **argv)
 		dprintf(note, "--rw %s: cannot be written to by this user: %m", argv[3]);
 		return RUN_ERROR;
 	}
-	if (access(kernel, X_OK) || asprintf(&init, "init=%s", argv[1]) < 0) {
+	if (access(kernel, X_OK)) {
 		dprintf(note, "%s: %m", argv[0]);
 		return RUN_ERROR;
 	}
 
-	snprintf(mem, sizeof(mem), "mem=%sM", argv[2]);
-	snprintf(line, sizeof(line), "ssl0=fd:%s,fd:%s", argv[6], argv[7]);
-	args[n++] = "linux";
-	args[n++] = mem;
-	args[n++] = "root=/dev/root";
-	args[n++] = "rootfstype=hostfs";
-	args[n++] = "hostfs=/host";
-	args[n++] = "ro";
-	args[n++] = init;
-	args[n++] = line;
-	args[n++] = "ptline=/dev/ttyS0";
-	args[n++] = "con=null";
-	args[n++] = "con0=null,fd:1";
-	args[n++] = "console=tty0";
-	args[n++] = "uml_dir=/uml";
-	args[n++] = "noreboot";
-	args[n++] = "panic_on_warn=1";
-	args[n++] = "oops=panic";
-	/* bad page, died, warned, soft lockup: see admin-guide/tainted-kernels */
-	args[n++] = "panic_on_taint=0x42a0";
-	args[n++] = "page_poison=1";	/* if it is built in */
-	args[n++] = "lpj=10000000";	/* measuring it takes 0.13 s */
-	for (word = strtok_r(argv[4], " \t\n", &save); word && n < 63;
-	     word = strtok_r(NULL, " \t\n", &save))
-		args[n++] = word;
-	args[n] = NULL;
+	ADD(&a, "linux", "root=/dev/root", "rootfstype=hostfs", "hostfs=/host", "ro",
+	    "ptline=/dev/ttyS0", "con=null", "con0=null,fd:1", "console=tty0",
+	    "uml_dir=/uml", "noreboot", "panic_on_warn=1", "oops=panic",
+	    /* bad page, died, warned, soft lockup: see admin-guide/tainted-kernels */
+	    "panic_on_taint=0x42a0",
+	    "page_poison=1",	/* if it is built in */
+	    "lpj=10000000");	/* measuring it takes 0.13 s */
+	args_printf(&a, "mem=%sM", argv[2]);
+	args_printf(&a, "init=%s", argv[1]);
+	args_printf(&a, "ssl0=fd:%s,fd:%s", argv[6], argv[7]);
+	args_words(&a, argv[4]);
 	dprintf(note, "ok");
-	execv(kernel, (char **)args);
+	execv(kernel, (char **)a.v);
 	dprintf(note, ": %s: %m", argv[0]);
 	return RUN_ERROR;
 }
 
 /* A UML kernel ends a panic by abort(), and bwrap says 128 + the signal. */
-static int um_killed_by(int status)
+static enum gone um_gone(int status, const char *said, const char **what)
 {
-	return WIFEXITED(status) && WEXITSTATUS(status) > 128 ?
-		WEXITSTATUS(status) - 128 : 0;
+	int sig = WIFEXITED(status) ? WEXITSTATUS(status) - 128 : 0;
+
+	(void)said;
+	*what = sig == SIGABRT ? "panicked" : sig > 0 ? strsignal(sig) : NULL;
+	return sig > 0 ? GONE_PANIC : GONE_DOWN;
 }
 
 const struct backend um_backend = {
 	.name = "um",
+	.line_bytes = 3072,	/* mux.h says why */
+	.boot_seconds = 60,
+	.answer_ms = 500,
+	.scratch = { "hostfs" },
 	.preflight = um_preflight,
 	.exec = um_exec,
-	.killed_by = um_killed_by,
+	.gone = um_gone,
 	.inside = um_inside,
 };

@@ -16,12 +16,14 @@
  *   PT_RECLAIM_REQUIRED=1  fail instead of skip when PT_RECLAIM is missing
  *   PT_RECLAIM_SEED=N      seed of the random tests (printed when they run)
  *   PT_RECLAIM_SCALE=N     do N times the default number of rounds
+ *   PT_RECLAIM_SECONDS=N   how long a race of smp lasts, may be a fraction [1]
  */
 #ifndef PT_RECLAIM_H
 #define PT_RECLAIM_H
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -352,6 +354,41 @@ static inline unsigned long pt_seed(void)
 	if (!seed)
 		seed = pt_env("PT_RECLAIM_SEED", time(NULL) * 2654435761UL + getpid()) | 1;
 	return seed;
+}
+
+/* A thread that does the same thing again and again until told to stop. */
+struct pt_loop {
+	bool (*once)(void *arg);
+	void *arg;
+	unsigned long done, failed;	/* how often @once returned true, false */
+	volatile bool stop;
+	pthread_t thread;
+};
+
+static inline void *pt_loop_run(void *arg)
+{
+	struct pt_loop *loop = arg;
+
+	while (!loop->stop) {
+		if (loop->once(loop->arg))
+			loop->done++;
+		else
+			loop->failed++;
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* These return 0, or an error as pthread_create() and pthread_join() do. */
+static inline int pt_loop_start(struct pt_loop *loop)
+{
+	return pthread_create(&loop->thread, NULL, pt_loop_run, loop);
+}
+
+static inline int pt_loop_stop(struct pt_loop *loop)
+{
+	loop->stop = true;
+	return pthread_join(loop->thread, NULL);
 }
 
 /* Wait for a child; its exit status, or 128 and the signal that ended it. */
