@@ -12,6 +12,7 @@
 # Sets: guest, the front with a guest of which no trace may be left; guest_bg, the
 #   same as the runner's own process; run, the runner without the front
 
+# shellcheck source=tests/tools/tap.sh
 . "$(dirname "$0")/tap.sh"
 
 export BUILD=$real_BUILD
@@ -25,7 +26,7 @@ make -s -C "$tools/run" O="$BUILD/run" >&2
 run=("$BUILD/run/run" --backend "$arch" --kernel "$kernel" --init "$BUILD/run/init" --accel-cache "$BUILD/accel")
 mark=ptmark$$
 mkdir -p "$work/host" "$work/scratch" "$work/home" "$work/tmp"
-cd "$work/host"
+cd "$work/host" || exit
 
 # Where a boot takes seconds, only the first of several that differ little.
 brief() { [ "$arch" != um ]; }

@@ -150,14 +150,15 @@ static void put_libraries(const char *interpreter, const char *path)
 {
 	char *line = NULL, *file;
 	size_t size = 0;
-	int fd[2];
+	int fd[2], status;
 	pid_t pid;
 	FILE *f;
 
 	put(interpreter, 0);
 	if (!access("/etc/ld.so.cache", R_OK))
 		put("/etc/ld.so.cache", 0);
-	if (pipe2(fd, O_CLOEXEC) || (pid = fork()) < 0)
+	pid = pipe2(fd, O_CLOEXEC) ? -1 : fork();
+	if (pid < 0)
 		die("%s: %m", interpreter);
 	if (!pid) {
 		dup2(fd[1], 1);
@@ -168,8 +169,6 @@ static void put_libraries(const char *interpreter, const char *path)
 	f = fdopen(fd[0], "r");
 	/* "libc.so.6 => /lib/.../libc.so.6 (0x...)", and the interpreter's own line */
 	while (f && getline(&line, &size, f) > 0) {
-		if (strstr(line, "not found"))
-			die("%s: a library is missing: %s", path, line);
 		file = strchr(line, '/');
 		if (!file)
 			continue;
@@ -179,7 +178,9 @@ static void put_libraries(const char *interpreter, const char *path)
 	if (f)
 		fclose(f);
 	free(line);
-	waitpid(pid, NULL, 0);
+	waitpid(pid, &status, 0);
+	if (status)
+		die("%s: its libraries cannot be found, see above", path);
 }
 
 /* The word after "#!", with the program that env(1) would look for. */
@@ -190,11 +191,13 @@ static void put_interpreter(char *line)
 	if (!word)
 		return;
 	put_program(word);
-	if (!strcmp(strrchr(word, '/') ? : word, "/env") &&
-	    (word = strtok_r(NULL, " \t\n", &save)) && (found = in_path(word))) {
+	if (strcmp(strrchr(word, '/') ? : word, "/env"))
+		return;
+	word = strtok_r(NULL, " \t\n", &save);
+	found = word ? in_path(word) : NULL;
+	if (found)
 		put_program(found);
-		free(found);
-	}
+	free(found);
 }
 
 /* A file, and what it needs to run when it is a program. */

@@ -36,6 +36,7 @@ static char *qemu;
 
 static void x86_preflight(struct guest *g)
 {
+	sandbox_preflight(g);
 	qemu = in_path(QEMU);
 	if (!qemu)
 		die(QEMU ": not found; install the package qemu-system-x86 (make deps)");
@@ -47,7 +48,6 @@ static void x86_preflight(struct guest *g)
 		    g->rw);
 	if (!g->initramfs && g->nr_with)
 		die("--with %s: only with --initramfs; the guest sees all files otherwise", g->with[0]);
-	sandbox_preflight(g);
 	if (g->initramfs)
 		g->initrd = initramfs_make(g);
 	accel_choose(g, qemu);
@@ -91,7 +91,7 @@ __attribute__((noreturn)) static void x86_exec(const struct guest *g)
 	ADD(&a, "-nodefaults", "-no-user-config", "-display", "none", "-nic", "none",
 	    "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 	    "-no-reboot", "-action", "panic=none", "-device", "pvpanic-pci",
-	    "-machine", "pc", "-accel", g->accel,
+	    "-machine", "q35", "-accel", g->accel,
 	    "-cpu", strcmp(g->accel, "kvm") ? "max" : "host");
 	ADD(&a, "-smp");
 	args_printf(&a, "%u", g->cpus);

@@ -17,6 +17,9 @@
  *   begun when the write ended, at least one came wholly in between, and the page
  *   must be zero.
  *
+ * A kernel copies by bytes, for all one knows, so there is no word to be trusted in
+ * a page that it is just copying to or from.
+ *
  * A drop that may or may not come (MADV_FREE) belongs to the write that it follows:
  * such a page is just not known to be whole.
  *
@@ -40,6 +43,7 @@ struct pt_page {
 	unsigned long next;	/* tag of the write that began last */
 	unsigned long done;	/* tag of the write that ended last */
 	unsigned long mark;	/* drops of the span that had begun by then */
+	unsigned long copies;	/* begins and ends of writes that the kernel does */
 	bool whole;		/* none was on its way while it was written */
 	bool gone;		/* it was found to be zero since */
 };
@@ -142,6 +146,17 @@ static inline void model_end_write(int page, unsigned long tag, struct pt_calm c
 	STORE(p->done, tag);
 }
 
+/* The kernel does what the writer tells it in between. */
+static inline void model_begin_copy(int page)
+{
+	ADD(model->page[page].copies, 1);
+}
+
+static inline void model_end_copy(int page)
+{
+	ADD(model->page[page].copies, 1);
+}
+
 /* The same, of a page that was zeroed rather than written to. */
 static inline void model_end_zero(int page, unsigned long tag)
 {
@@ -182,12 +197,13 @@ static inline void model_end_drop(int span, int n)
 struct pt_look {
 	struct pt_page page;
 	unsigned long ended;
+	bool copied;		/* the words are not read one by one, but by the kernel */
 };
 
 static inline struct pt_look model_begin_look(int page)
 {
 	struct pt_page *p = &model->page[page];
-	struct pt_look look;
+	struct pt_look look = { .copied = false };
 
 	/* In this order: unless next is done, nothing is known of the others. */
 	look.page.next = LOAD(p->next);
@@ -195,19 +211,21 @@ static inline struct pt_look model_begin_look(int page)
 	look.page.mark = LOAD(p->mark);
 	look.page.whole = LOAD(p->whole);
 	look.page.gone = LOAD(p->gone);
+	look.page.copies = LOAD(p->copies);
 	look.ended = LOAD(model->ended[model_span(page)]);
 	return look;
 }
 
 /* What is known now that the words have been read. */
 struct pt_seen {
-	unsigned long next, begun;
+	unsigned long next, begun, copies;
 };
 
 static inline struct pt_seen model_end_look(int page)
 {
 	return (struct pt_seen) {
 		.begun = LOAD(model->begun[model_span(page)]),
+		.copies = LOAD(model->page[page].copies),
 		.next = LOAD(model->page[page].next),
 	};
 }
@@ -244,6 +262,8 @@ static inline bool model_agrees(int page, const unsigned long *words, struct pt_
 		     seen.begun == look.page.mark;
 	bool was_zero = false;
 
+	if (!still && (look.copied || look.page.copies != seen.copies || seen.copies % 2))
+		return true;
 	__atomic_fetch_add(&model->checked, 1, __ATOMIC_RELAXED);
 	if (zero)
 		__atomic_fetch_add(&model->was_zero, 1, __ATOMIC_RELAXED);

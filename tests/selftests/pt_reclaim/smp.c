@@ -548,6 +548,7 @@ static bool read_remotely(struct worker *w)
 	struct iovec local = { w->buffer, PAGE }, remote = { model_address(page), PAGE };
 	struct pt_look look = model_begin_look(page);
 
+	look.copied = true;
 	if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != (ssize_t)PAGE)
 		return false;
 	return model_agrees(page, w->buffer, look, model_end_look(page));
@@ -562,7 +563,9 @@ static bool write_remotely(struct worker *w)
 	bool done;
 
 	model_fill((char *)w->buffer, tag);
+	model_begin_copy(page);
 	done = process_vm_writev(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)PAGE;
+	model_end_copy(page);
 	if (!done)
 		model_fill(model_address(page), tag);
 	model_end_write(page, tag, calm);
@@ -588,15 +591,24 @@ static const char *need_gup_test(void)
 	return area.gup_test < 0 ? "gup_test cannot be opened" : NULL;
 }
 
-/* GUP_FAST_BENCHMARK, PIN_FAST_BENCHMARK, PIN_LONGTERM_BENCHMARK */
+#define GUP_FAST	_IOWR('g', 1, struct gup_test)
+#define PIN_FAST	_IOWR('g', 2, struct gup_test)
+#define PIN_LONGTERM	_IOWR('g', 3, struct gup_test)
+#define FOLL_WRITE	1
+
 static bool pin(struct worker *w)
 {
+	static const unsigned long how[] = { GUP_FAST, PIN_FAST, PIN_LONGTERM };
 	struct gup_test test = {
 		.addr = (unsigned long)(any_block(w) + rnd(w, SPANS) * SPAN), .size = SPAN,
-		.nr_pages_per_call = 1 + rnd(w, 32), .gup_flags = rnd(w, 2) /* FOLL_WRITE */,
+		.nr_pages_per_call = 1 + rnd(w, 32), .gup_flags = FOLL_WRITE,
 	};
+	unsigned long request = how[rnd(w, ARRAY_SIZE(how))];
 
-	return !ioctl(area.gup_test, _IOWR('g', 1 + rnd(w, 3), struct gup_test), &test);
+	/* The zero page is never pinned, and gup_test warns of that. */
+	if (request == GUP_FAST && rnd(w, 2))
+		test.gup_flags = 0;
+	return !ioctl(area.gup_test, request, &test);
 }
 
 /* A disk to read from and write to directly: in memory, but not the one for swap. */
@@ -649,7 +661,9 @@ static bool transfer(struct worker *w)
 	if (pwrite(area.disk, w->buffer, PAGE, at) != (ssize_t)PAGE)
 		return false;
 	calm = model_begin_write(page, tag);
+	model_begin_copy(page);
 	done = pread(area.disk, model_address(page), PAGE, at) == (ssize_t)PAGE;
+	model_end_copy(page);
 	if (!done)
 		model_fill(model_address(page), tag);
 	model_end_write(page, tag, calm);
@@ -705,9 +719,8 @@ static bool anything(struct worker *w)
 	return ops[rnd(w, nr_ops)](w);
 }
 
-static bool work(void *arg)
+static void do_something(struct worker *w)
 {
-	struct worker *w = arg;
 	bool (*op)(struct worker *w) = nr_ops ? anything : NULL;
 
 	switch (rnd(w, 16)) {
@@ -735,6 +748,14 @@ static bool work(void *arg)
 	}
 	if (area.pause && !area.everything)
 		usleep(200);
+}
+
+static bool work(void *arg)
+{
+	struct worker *w = arg;
+
+	for (int i = 0; i < 16 && !w->loop.stop; i++)
+		do_something(w);
 	return true;
 }
 
@@ -977,6 +998,139 @@ TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 	/* ... and they are all that the area had. */
 	ASSERT_EQ(0, munmap(area.base, len));
 	EXPECT_EQ(tables - (pt_has_reclaim ? 0 : area.blocks), pt_tables());
+}
+
+/* A block of shared memory, one thread here and one on another CPU. */
+FIXTURE(shared) {
+	struct pt_system system;
+	struct pt_loop other;
+	unsigned long random, round;
+	volatile double takes;		/* a drop, in seconds */
+	char *p;
+	int fd;
+};
+
+FIXTURE_SETUP(shared)
+{
+	pt_begin(_metadata, &self->system);
+	self->fd = memfd_create("pt_reclaim", MFD_CLOEXEC);
+	ASSERT_LE(0, self->fd);
+	ASSERT_EQ(0, ftruncate(self->fd, BLOCK));
+	self->p = pt_reserve(1);
+	ASSERT_NE(NULL, self->p);
+	ASSERT_EQ(self->p, mmap(self->p, BLOCK, PROT_READ | PROT_WRITE,
+				MAP_SHARED | MAP_FIXED, self->fd, 0));
+	madvise(self->p, BLOCK, MADV_NOHUGEPAGE);
+	self->other.arg = self;
+	ASSERT_TRUE(pin_to(pthread_self(), cpu_of(0)));
+}
+
+FIXTURE_TEARDOWN_PARENT(shared)
+{
+	pt_end(_metadata, &self->system);
+}
+
+static int start_other(FIXTURE_DATA(shared) *self, bool (*once)(void *arg))
+{
+	int cpu = cpu_of(1), error;
+
+	self->other.once = once;
+	error = pt_loop_start(&self->other);
+	return error || cpu < 0 ? error : !pin_to(self->other.thread, cpu);
+}
+
+/*
+ * Punch one hole at a moment of the drop that has just begun. At any other moment
+ * one waits for the lock of the table, and comes too late.
+ */
+static bool punch_a_page(void *arg)
+{
+	FIXTURE_DATA(shared) *self = arg;
+	unsigned long page = pt_random(&self->random) % 512, round = LOAD(self->round);
+	double at;
+
+	while (LOAD(self->round) == round)
+		if (self->other.stop)
+			return true;
+	at = pt_seconds() + self->takes * (pt_random(&self->random) % 1024) / 1024;
+	while (pt_seconds() < at)
+		;
+	return !fallocate(self->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page * PAGE, PAGE);
+}
+
+/*
+ * I10: a table is detached only when the TLB is flushed and its pages are not
+ * mapped any more. Who truncates them meanwhile finds no table, does not wait for
+ * its lock, and must not find a page that is mapped: the kernel log says so
+ * ("Bad page cache").
+ */
+TEST_F_TIMEOUT(shared, truncation_never_meets_a_page_whose_table_is_gone, 300)
+{
+	double begin, end = pt_seconds() + seconds(2);
+	unsigned long rounds = 0, failed = 0;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		SKIP(return, "only one CPU");
+	self->random = pt_seed();
+	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
+	ASSERT_EQ(0, start_other(self, punch_a_page));
+	for (; pt_seconds() < end; rounds++) {
+		/* Dirty, so that the removal from the rmap is delayed until the flush. */
+		failed += madvise(self->p, BLOCK, MADV_POPULATE_WRITE) != 0;
+		ADD(self->round, 1);
+		begin = pt_seconds();
+		failed += madvise(self->p, BLOCK, MADV_DONTNEED) != 0;
+		begin = pt_seconds() - begin;
+		if (!rounds || begin < self->takes)
+			self->takes = begin;
+	}
+	ASSERT_EQ(0, pt_loop_stop(&self->other));
+	TH_LOG("%lu drops of %.0f us, %lu holes meanwhile", rounds, self->takes * 1e6,
+	       self->other.done);
+	EXPECT_EQ(0, failed);
+	EXPECT_EQ(0, self->other.failed);
+	EXPECT_LT(0, self->other.done);
+	ASSERT_EQ(0, ftruncate(self->fd, 0));
+}
+
+static bool drop_all(void *arg)
+{
+	FIXTURE_DATA(shared) *self = arg;
+
+	return !madvise(self->p, BLOCK, MADV_DONTNEED);
+}
+
+/*
+ * I2, I10: a marker needs a table, which others find empty, and free, until the
+ * marker is in it. When the call returns, the page must be protected: of shared
+ * memory, a drop keeps the markers.
+ */
+TEST_F_TIMEOUT(shared, write_protection_is_not_lost_with_an_empty_table, 300)
+{
+	unsigned long rounds = 0, lost = 0, kept = 0;
+	double end = pt_seconds() + seconds(2);
+	int fd;
+
+	if (!uffd_has(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
+		SKIP(return, "kernel without HAVE_ARCH_USERFAULTFD_WP");
+	fd = uffd_open(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
+	ASSERT_LE(0, fd);
+	ASSERT_EQ(0, uffd_register(fd, self->p, BLOCK, UFFDIO_REGISTER_MODE_WP));
+	ASSERT_EQ(0, start_other(self, drop_all));
+	for (; pt_seconds() < end; rounds++) {
+		char *q = self->p + rounds % 512 * PAGE;
+
+		ASSERT_EQ(0, uffd_protect(fd, q, PAGE, true));
+		lost += pt_pagemap(q, PAGE, PM_UFFD_WP) != 1;
+		ASSERT_EQ(0, uffd_protect(fd, q, PAGE, false));
+		kept += pt_pagemap(q, PAGE, PM_UFFD_WP) != 0;
+	}
+	ASSERT_EQ(0, pt_loop_stop(&self->other));
+	TH_LOG("%lu markers, %lu drops meanwhile", rounds, self->other.done);
+	EXPECT_EQ(0, lost);
+	EXPECT_EQ(0, kept);
+	EXPECT_EQ(0, self->other.failed);
+	EXPECT_LT(0, self->other.done);
 }
 
 TEST_HARNESS_MAIN

@@ -4,7 +4,6 @@
  * collapsed in and next to blocks that come and go.
  */
 #include "pt_reclaim.h"
-#include <pthread.h>
 
 FIXTURE(huge) {
 	struct pt_system system;
@@ -101,78 +100,81 @@ TEST_F(huge, dropped_block_can_be_filled_and_collapsed)
 	}
 }
 
-struct collapser {
-	char *p;
-	volatile bool stop;
-	unsigned long done, busy;
-};
-
-static void *collapse_for_ever(void *arg)
+/* I10: MADV_COLLAPSE goes on behind a block that has nothing, be it a table or not */
+TEST_F(huge, collapse_goes_on_after_a_dropped_block)
 {
-	struct collapser *c = arg;
+	char *p = map_collapsible(4);
+	long before = pt_field("/proc/self/smaps_rollup", "AnonHugePages");
 
-	while (!c->stop) {
-		if (madvise(c->p, BLOCK, MADV_COLLAPSE))
-			c->busy++;
-		else
-			c->done++;
-	}
-	return NULL;
+	ASSERT_NE(NULL, p);
+	ASSERT_LE(0, before);
+	pt_fill(p, 4 * BLOCK, 1);
+	ASSERT_EQ(0, madvise(p + BLOCK, 2 * BLOCK, MADV_DONTNEED));
+	ASSERT_EQ(0, madvise(p, 4 * BLOCK, MADV_HUGEPAGE));
+	/* It reports that it could not collapse everything. */
+	madvise(p, 4 * BLOCK, MADV_COLLAPSE);
+	EXPECT_EQ(before + 4096, pt_field("/proc/self/smaps_rollup", "AnonHugePages"));
+	EXPECT_EQ(0, pt_damaged(p, BLOCK, 1));
+	EXPECT_EQ(0, pt_damaged(p + 3 * BLOCK, BLOCK, 1));
+	EXPECT_EQ(0, pt_pagemap(p + BLOCK, 2 * BLOCK, PM_PRESENT | PM_SWAP));
+}
+
+static bool collapse_again(void *p)
+{
+	return !madvise(p, BLOCK, MADV_COLLAPSE);
 }
 
 /* I1, I3, I10 */
 TEST_F(huge, collapse_races_with_the_drop)
 {
-	struct collapser c = { .p = map_collapsible(1) };
+	char *p = map_collapsible(1);
+	struct pt_loop c = { .once = collapse_again, .arg = p };
 	double end = pt_seconds() + pt_rounds(1);
 	unsigned long wrong = 0;
-	pthread_t thread;
 
-	ASSERT_NE(NULL, c.p);
-	ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_HUGEPAGE));
-	ASSERT_EQ(0, pthread_create(&thread, NULL, collapse_for_ever, &c));
+	ASSERT_NE(NULL, p);
+	ASSERT_EQ(0, madvise(p, BLOCK, MADV_HUGEPAGE));
+	ASSERT_EQ(0, pt_loop_start(&c));
 	for (unsigned long round = 1; pt_seconds() < end; round++) {
-		pt_fill(c.p, 64 * PAGE, round);
-		wrong += pt_damaged(c.p, 64 * PAGE, round);
-		ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_DONTNEED));
-		wrong += pt_nonzero(c.p, 64 * PAGE);
+		pt_fill(p, 64 * PAGE, round);
+		wrong += pt_damaged(p, 64 * PAGE, round);
+		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
+		wrong += pt_nonzero(p, 64 * PAGE);
 	}
-	c.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
+	ASSERT_EQ(0, pt_loop_stop(&c));
 	EXPECT_EQ(0, wrong);
-	EXPECT_LT(0, c.done + c.busy);
+	EXPECT_LT(0, c.done + c.failed);
 }
 
 /* I1, I8, I10: retract_page_tables() takes tables away from other mappings */
 TEST_F(huge, collapse_of_shared_memory_races_with_the_drop)
 {
 	int fd = memfd_create("pt_reclaim", 0);
-	struct collapser c = { .p = pt_reserve(1) };
+	char *p = pt_reserve(1);
+	struct pt_loop c = { .once = collapse_again, .arg = p };
 	double end = pt_seconds() + pt_rounds(1);
 	char *other = pt_reserve(1);
 	unsigned long wrong = 0;
-	pthread_t thread;
 
-	ASSERT_NE(NULL, c.p);
+	ASSERT_NE(NULL, p);
 	ASSERT_NE(NULL, other);
 	ASSERT_EQ(0, ftruncate(fd, BLOCK));
-	ASSERT_EQ(c.p, mmap(c.p, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
+	ASSERT_EQ(p, mmap(p, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
 	ASSERT_EQ(other, mmap(other, BLOCK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0));
-	ASSERT_EQ(0, pthread_create(&thread, NULL, collapse_for_ever, &c));
+	ASSERT_EQ(0, pt_loop_start(&c));
 	for (unsigned long round = 1; pt_seconds() < end; round++) {
 		pt_fill(other, 64 * PAGE, round);
 		ASSERT_EQ(0, madvise(other, BLOCK, MADV_DONTNEED));
-		ASSERT_EQ(0, madvise(c.p, BLOCK, MADV_DONTNEED));
+		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 		/* Contents are the file's: huge or not, dropped or not. */
 		wrong += pt_damaged(other, 64 * PAGE, round);
 		if (round % 16 == 0)
 			ASSERT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 					       0, BLOCK));
 	}
-	c.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
+	ASSERT_EQ(0, pt_loop_stop(&c));
 	EXPECT_EQ(0, wrong);
-	EXPECT_LT(0, c.done + c.busy);
+	EXPECT_LT(0, c.done + c.failed);
 }
 
 TEST_HARNESS_MAIN
