@@ -5,6 +5,10 @@
  */
 #include "pt_reclaim.h"
 
+#ifndef MADV_SOFT_OFFLINE
+#define MADV_SOFT_OFFLINE 101
+#endif
+
 FIXTURE(huge) {
 	struct pt_system system;
 };
@@ -175,6 +179,47 @@ TEST_F(huge, collapse_of_shared_memory_races_with_the_drop)
 	ASSERT_EQ(0, pt_loop_stop(&c));
 	EXPECT_EQ(0, wrong);
 	EXPECT_LT(0, c.done + c.failed);
+}
+
+/*
+ * I10: mremap() has put a folio across two PMDs. When the table under the first
+ * goes, a fault makes a huge page there, and the rmap must find the rest behind it.
+ */
+TEST_F(huge, rest_of_a_folio_is_found_behind_a_huge_page)
+{
+	NEED_GUEST();
+	for (int write = 0; write < 2; write++) {
+		char *from = map_collapsible(2), *to = pt_reserve(4), *rest;
+
+		ASSERT_NE(NULL, from);
+		ASSERT_NE(NULL, to);
+		for (int i = 0; i < 2; i++) {
+			pt_fill(from + i * BLOCK, BLOCK, i);
+			ASSERT_EQ(0, collapse(from + i * BLOCK));
+		}
+		ASSERT_EQ(to + BLOCK / 2, mremap(from, 2 * BLOCK, 2 * BLOCK,
+			  MREMAP_MAYMOVE | MREMAP_FIXED, to + BLOCK / 2));
+		madvise(to + BLOCK / 2, 2 * BLOCK, MADV_HUGEPAGE);
+		ASSERT_EQ(0, madvise(to + BLOCK, BLOCK, MADV_DONTNEED));
+		if (write)
+			pt_put(to + BLOCK, 1);
+		else
+			EXPECT_EQ(0, pt_get(to + BLOCK));
+		/* the second half of the second folio */
+		rest = to + 2 * BLOCK;
+		if (madvise(rest, PAGE, MADV_SOFT_OFFLINE)) {
+			if (errno == EINVAL)
+				SKIP(return, "kernel without CONFIG_MEMORY_FAILURE");
+			ASSERT_EQ(0, errno)
+				TH_LOG("MADV_SOFT_OFFLINE behind a huge page: %s", strerror(errno));
+		}
+		for (size_t i = 0; i < BLOCK / 2 / PAGE; i++) {
+			/* as pt_fill() left it, where it was then */
+			ASSERT_EQ((unsigned long)(from + BLOCK + BLOCK / 2 + i * PAGE) ^ 1,
+				  pt_get(rest + i * PAGE));
+		}
+		munmap(to, 4 * BLOCK);
+	}
 }
 
 TEST_HARNESS_MAIN
