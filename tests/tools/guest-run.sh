@@ -351,11 +351,13 @@ command_runs() { grep -qs ready "$work/out"; }
 
 stop_kernel()	# once the command runs
 {
-	local pid
+	local pid stopped=''
 	within 300 command_runs
 	for pid in $(marked); do
-		[[ $(cat "/proc/$pid/comm") != $kernel_process* ]] || kill -STOP "$pid"
+		[[ $(cat "/proc/$pid/comm") != "$kernel_process"* ]] || { kill -STOP "$pid" && stopped=1; }
 	done
+	# or what follows would be tested with a kernel that lives
+	[ "$stopped" ] || { echo "no process $kernel_process to stop"; return 1; }
 }
 
 dead_kernel_is_124()

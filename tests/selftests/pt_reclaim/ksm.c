@@ -4,41 +4,28 @@
  * and stay in the others, and KSM's counters follow.
  */
 #include "pt_reclaim.h"
+#include "pt_ksm.h"
 
-#define KSM	"/sys/kernel/mm/ksm/"
 #define PAGES	48
 
 FIXTURE(merged) {
 	struct pt_system system;
 };
 
-static long ksm(const char *name)
-{
-	char path[128], *text;
-
-	snprintf(path, sizeof(path), KSM "%s", name);
-	text = pt_read(path);
-	return text ? atol(text) : -1;
-}
-
 FIXTURE_SETUP(merged)
 {
+	const char *problem;
+
 	pt_begin(_metadata, &self->system);
 	NEED_GUEST();
-	if (access(KSM "run", W_OK))
-		SKIP(return, "kernel without CONFIG_KSM");
-	ASSERT_EQ(0, pt_write(KSM "run", "2"));
-	ASSERT_EQ(0, pt_write(KSM "sleep_millisecs", "0"));
-	ASSERT_EQ(0, pt_write(KSM "pages_to_scan", "1000"));
-	pt_write(KSM "smart_scan", "0");
+	problem = ksm_start();
+	if (problem)
+		SKIP(return, "%s", problem);
 }
 
 FIXTURE_TEARDOWN_PARENT(merged)
 {
-	/* Unmerge everything that is left; then nothing may be shared. */
-	EXPECT_EQ(0, pt_write(KSM "run", "2"));
-	EXPECT_EQ(0, ksm("pages_shared"));
-	EXPECT_EQ(0, ksm("pages_sharing"));
+	EXPECT_TRUE(ksm_stop());
 	pt_write(KSM "use_zero_pages", "0");
 	pt_end(_metadata, &self->system);
 }

@@ -4,11 +4,9 @@
  * memory cgroup that the process is in.
  */
 #include "pt_reclaim.h"
+#include "pt_lru.h"
 #include "pt_swap.h"
-#include <pthread.h>
 
-#define LRU_GEN		"/sys/kernel/debug/lru_gen"
-#define ENABLED		"/sys/kernel/mm/lru_gen/enabled"
 #define CGROUPS		"/tmp/pt_reclaim.cgroup"
 #define GROUP		CGROUPS "/pt_reclaim"
 #define BLOCKS		4
@@ -19,13 +17,7 @@ FIXTURE(aged) {
 
 FIXTURE_SETUP(aged)
 {
-	const char *problem;
-
-	pt_begin(_metadata, &self->system);
-	NEED_GUEST();
-	problem = pt_swapon();
-	if (problem)
-		SKIP(return, "%s", problem);
+	PT_BEGIN_WITH_SWAP();
 }
 
 FIXTURE_TEARDOWN_PARENT(aged)
@@ -36,67 +28,12 @@ FIXTURE_TEARDOWN_PARENT(aged)
 	pt_end(_metadata, &self->system);
 }
 
-struct walker {
-	volatile bool stop;
-	unsigned long walks, failed;
-};
-
-/* One new generation for every memory cgroup and node. */
-static void age(struct walker *w)
+/* EAGAIN: it got less than that. */
+static bool reclaim(void *unused)
 {
-	static char all[64 * 1024];
-	char command[128], *line, *rest;
-	unsigned long memcg = 0, node = 0, gen = 0;
-	char *text = pt_read(LRU_GEN);
+	int ret = pt_write(GROUP "/memory.reclaim", "1M");
 
-	if (!text)
-		return;
-	strcpy(all, text);
-	for (line = strtok_r(all, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		char *next = rest ? rest + strspn(rest, " ") : NULL;
-
-		if (sscanf(line, "memcg %lu", &memcg) == 1 ||
-		    sscanf(line, " node %lu", &node) == 1)
-			continue;
-		gen = strtoul(line, NULL, 10);
-		/* The last generation of a node is the youngest one. */
-		if (next && isdigit(*next))
-			continue;
-		snprintf(command, sizeof(command), "+ %lu %lu %lu 1 1", memcg, node, gen);
-		/* EINVAL, ERANGE: somebody else has aged it meanwhile. */
-		if (pt_write(LRU_GEN, command))
-			w->failed++;
-		else
-			w->walks++;
-	}
-}
-
-static void *age_for_ever(void *arg)
-{
-	struct walker *w = arg;
-
-	while (!w->stop) {
-		age(w);
-		sched_yield();
-	}
-	return NULL;
-}
-
-static void *reclaim_for_ever(void *arg)
-{
-	struct walker *w = arg;
-
-	while (!w->stop) {
-		int ret = pt_write(GROUP "/memory.reclaim", "1M");
-
-		/* EAGAIN: it got less than that. */
-		if (ret && ret != -EAGAIN)
-			w->failed++;
-		else
-			w->walks++;
-		sched_yield();
-	}
-	return NULL;
+	return !ret || ret == -EAGAIN;
 }
 
 /* Fill, drop one block and check all of them, until the time is up. */
@@ -130,18 +67,16 @@ static unsigned long drop_meanwhile(double seconds)
 /* I3, I10: aging clears accessed bits in tables that may be going */
 TEST_F(aged, dropping_while_mglru_ages)
 {
-	struct walker w = { 0 };
-	pthread_t thread;
+	struct pt_loop ager = { .once = lru_age };
+	const char *problem = lru_start();
 
-	if (access(ENABLED, W_OK) || !pt_debugfs(LRU_GEN))
-		SKIP(return, "kernel without CONFIG_LRU_GEN");
-	ASSERT_EQ(0, pt_write(ENABLED, "7"));
-	ASSERT_EQ(0, pthread_create(&thread, NULL, age_for_ever, &w));
+	if (problem)
+		SKIP(return, "%s", problem);
+	ASSERT_EQ(0, pt_loop_start(&ager));
 	EXPECT_EQ(0, drop_meanwhile(1.0 * pt_rounds(1)));
-	w.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
-	EXPECT_LT(0, w.walks)
-		TH_LOG("no generation was made (%lu attempts)", w.failed);
+	ASSERT_EQ(0, pt_loop_stop(&ager));
+	EXPECT_LT(0, ager.done)
+		TH_LOG("no generation was made (%lu attempts)", ager.failed);
 }
 
 static const char *enter_cgroup(void)
@@ -159,40 +94,32 @@ static const char *enter_cgroup(void)
 	return pt_write(GROUP "/cgroup.procs", pid) ? "cannot enter a cgroup" : NULL;
 }
 
-/* I3, I10: the rmap walk looks for pages in tables that may be going */
-TEST_F(aged, dropping_while_the_cgroup_is_reclaimed)
+static void drop_while_reclaimed(struct __test_metadata *_metadata)
 {
 	const char *problem = enter_cgroup();
-	struct walker w = { 0 };
-	pthread_t thread;
+	struct pt_loop reclaimer = { .once = reclaim };
 
 	if (problem)
 		SKIP(return, "%s", problem);
-	ASSERT_EQ(0, pthread_create(&thread, NULL, reclaim_for_ever, &w));
+	ASSERT_EQ(0, pt_loop_start(&reclaimer));
 	EXPECT_EQ(0, drop_meanwhile(1.0 * pt_rounds(1)));
-	w.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
-	EXPECT_LT(0, w.walks);
-	EXPECT_EQ(0, w.failed);
+	ASSERT_EQ(0, pt_loop_stop(&reclaimer));
+	EXPECT_LT(0, reclaimer.done);
+	EXPECT_EQ(0, reclaimer.failed);
+}
+
+/* I3, I10: the rmap walk looks for pages in tables that may be going */
+TEST_F(aged, dropping_while_the_cgroup_is_reclaimed)
+{
+	drop_while_reclaimed(_metadata);
 }
 
 /* The same with the two lists that MGLRU replaces. */
 TEST_F(aged, dropping_while_the_cgroup_is_reclaimed_without_mglru)
 {
-	const char *problem = enter_cgroup();
-	struct walker w = { 0 };
-	pthread_t thread;
-
-	if (problem)
-		SKIP(return, "%s", problem);
-	pt_write(ENABLED, "0");
-	ASSERT_EQ(0, pthread_create(&thread, NULL, reclaim_for_ever, &w));
-	EXPECT_EQ(0, drop_meanwhile(1.0 * pt_rounds(1)));
-	w.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
-	pt_write(ENABLED, "7");
-	EXPECT_LT(0, w.walks);
-	EXPECT_EQ(0, w.failed);
+	pt_write(LRU_ENABLED, "0");
+	drop_while_reclaimed(_metadata);
+	pt_write(LRU_ENABLED, "7");
 }
 
 TEST_HARNESS_MAIN

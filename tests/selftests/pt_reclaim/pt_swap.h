@@ -51,6 +51,17 @@ static inline const char *pt_swapon(void)
 	return NULL;
 }
 
+/* In a FIXTURE_SETUP whose fixture has a struct pt_system. */
+#define PT_BEGIN_WITH_SWAP() do {						\
+	const char *problem;							\
+										\
+	pt_begin(_metadata, &self->system);					\
+	NEED_GUEST();								\
+	problem = pt_swapon();							\
+	if (problem)								\
+		SKIP(return, "%s", problem);					\
+} while (0)
+
 /* Hangs if a slot leaked, and the test's time limit then says so. */
 static inline int pt_swapoff(void)
 {

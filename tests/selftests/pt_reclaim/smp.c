@@ -35,7 +35,6 @@ struct kind {
 	const char *progress;			/* the counter of vmstat that must grow */
 	bool pause;				/* needs pages that are left alone at times */
 	bool only_private;			/* not of shared memory */
-	bool may_be_refused;			/* every time */
 };
 
 static struct {
@@ -572,6 +571,15 @@ static bool write_remotely(struct worker *w)
 	return done;
 }
 
+static const char *need_remote_access(void)
+{
+	char here = 1, there = 2;
+	struct iovec local = { &here, 1 }, remote = { &there, 1 };
+
+	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 ? NULL :
+	       "kernel without CONFIG_CROSS_MEMORY_ATTACH";
+}
+
 static bool access_remotely(struct worker *w)
 {
 	return rnd(w, 2) ? read_remotely(w) : write_remotely(w);
@@ -690,7 +698,7 @@ static const struct kind kinds[KINDS] = {
 	[SUPPLY]	= { .op = supply, .need = need_uffd },
 	[MOVE]		= { .op = move_page, .need = need_uffd_move, .only_private = true },
 	[SPLICE]	= { .op = splice_page },
-	[REMOTE]	= { .op = access_remotely },
+	[REMOTE]	= { .op = access_remotely, .need = need_remote_access },
 	[PIN]		= { .op = pin, .need = need_gup_test },
 	[DIRECT]	= { .op = transfer, .need = need_disk },
 };
@@ -874,9 +882,11 @@ FIXTURE_TEARDOWN_PARENT(raced)
 /* The CPU that worker @i is pinned to; -1: to none. */
 static int cpu_of(int i)
 {
-	cpu_set_t set;
+	static cpu_set_t set;
 
-	sched_getaffinity(0, sizeof(set), &set);
+	/* Once, before any thread is pinned. */
+	if (!CPU_COUNT(&set))
+		sched_getaffinity(0, sizeof(set), &set);
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &set) && i-- == 0)
 			return cpu;
@@ -909,18 +919,30 @@ static double seconds(int n)
 	return n * (value ? strtod(value, NULL) : 1.0) * pt_rounds(1);
 }
 
+/* How often the other thing was done, by workers and in the background. */
+static unsigned long times_done(const struct worker *workers, int n)
+{
+	unsigned long did = 0;
+
+	for (int i = 0; i < n; i++)
+		did += workers[i].did;
+	for (int i = 0; i < nr_background; i++)
+		did += background[i].done;
+	return did;
+}
+
 /* I1, I2, I3, I5, I6, I10 */
 TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 {
 	struct uffd_server server = { .supply = supply_zero };
 	static struct worker workers[MAX_WORKERS];
+	const char *counter = area.everything ? NULL : kinds[variant->kind].progress;
+	long before = counter ? pt_field("/proc/vmstat", counter) : 0, progress;
 	unsigned long did = 0, refused = 0, writes = 0;
-	const struct kind *kind = variant->kind < KINDS ? &kinds[variant->kind] : NULL;
-	long progress = kind && kind->progress ? pt_field("/proc/vmstat", kind->progress) : 0;
 	size_t len = area.blocks * BLOCK;
 	int n = number_of_workers();
-	long merged = 0, tables;
-	double end;
+	double end, latest;
+	long tables;
 
 	ASSERT_TRUE(model_start(area.base, area.blocks, area.blocks > 3 ? 8 : 64, n));
 	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
@@ -943,21 +965,29 @@ TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 	for (int i = 0; i < nr_background; i++)
 		ASSERT_EQ(0, pt_loop_start(&background[i]));
 	pthread_mutex_unlock(&area.layout);
-	for (end = pt_seconds() + seconds(variant->seconds ? : 1); pt_seconds() < end; usleep(10000))
-		if (area.ksm && merged <= 0)
-			merged = ksm("pages_sharing") + ksm("ksm_zero_pages");
+	/* Longer where the machine is so slow that nothing would be tested. */
+	end = pt_seconds() + seconds(variant->seconds ? : 1);
+	latest = end + 60;
+	do {
+		usleep(10000);
+		did = times_done(workers, n);
+		progress = 1;
+		if (counter)
+			progress = pt_field("/proc/vmstat", counter) - before;
+		if (variant->kind == KSM_MERGE)
+			progress = ksm("pages_sharing") + ksm("ksm_zero_pages");
+	} while (pt_seconds() < end ||
+		 (pt_seconds() < latest && !(model->was_whole && model->was_zero &&
+					     area.drops && did && progress > 0)));
 	for (int i = 0; i < n; i++)
 		ASSERT_EQ(0, pt_loop_stop(&workers[i].loop));
-	for (int i = 0; i < nr_background; i++) {
+	for (int i = 0; i < nr_background; i++)
 		ASSERT_EQ(0, pt_loop_stop(&background[i]));
-		did += background[i].done;
-	}
 	if (area.uffd >= 0) {
 		ASSERT_TRUE(uffd_stop(&server));
 		close(area.uffd);
 	}
 	for (int i = 0; i < n; i++) {
-		did += workers[i].did;
 		refused += workers[i].refused;
 		writes += workers[i].writes;
 	}
@@ -970,11 +1000,8 @@ TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 	EXPECT_LT(0, model->was_whole);
 	EXPECT_LT(0, model->was_zero);
 	EXPECT_LT(0, area.drops);
-	EXPECT_LT(0, did + (kind && kind->may_be_refused ? refused : 0));
-	if (kind && kind->progress)
-		EXPECT_LT(progress, pt_field("/proc/vmstat", kind->progress));
-	if (variant->kind == KSM_MERGE)
-		EXPECT_LT(0, merged);
+	EXPECT_LT(0, did);
+	EXPECT_LT(0, progress);
 
 	/* Now that all is quiet, the pages are what they were left at ... */
 	for (int i = 0; i < model_pages(); i++)
@@ -1004,7 +1031,7 @@ TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 FIXTURE(shared) {
 	struct pt_system system;
 	struct pt_loop other;
-	unsigned long random, round;
+	unsigned long random, round, ready;
 	volatile double takes;		/* a drop, in seconds */
 	char *p;
 	int fd;
@@ -1030,14 +1057,13 @@ FIXTURE_TEARDOWN_PARENT(shared)
 	pt_end(_metadata, &self->system);
 }
 
-static int start_other(FIXTURE_DATA(shared) *self, bool (*once)(void *arg))
+static bool start_other(FIXTURE_DATA(shared) *self, bool (*once)(void *arg))
 {
-	int cpu = cpu_of(1), error;
-
 	self->other.once = once;
-	error = pt_loop_start(&self->other);
-	return error || cpu < 0 ? error : !pin_to(self->other.thread, cpu);
+	return !pt_loop_start(&self->other) && pin_to(self->other.thread, cpu_of(cpu_of(1) >= 0));
 }
+
+#define DIRTY	256	/* pages */
 
 /*
  * Punch one hole at a moment of the drop that has just begun. At any other moment
@@ -1046,13 +1072,15 @@ static int start_other(FIXTURE_DATA(shared) *self, bool (*once)(void *arg))
 static bool punch_a_page(void *arg)
 {
 	FIXTURE_DATA(shared) *self = arg;
-	unsigned long page = pt_random(&self->random) % 512, round = LOAD(self->round);
+	/* Among the last, which are unmapped last. */
+	unsigned long page = DIRTY - 1 - pt_random(&self->random) % (DIRTY / 4);
 	double at;
 
-	while (LOAD(self->round) == round)
+	while (LOAD(self->ready) == LOAD(self->round))
 		if (self->other.stop)
 			return true;
-	at = pt_seconds() + self->takes * (pt_random(&self->random) % 1024) / 1024;
+	ADD(self->ready, 1);
+	at = pt_seconds() + self->takes * (256 + pt_random(&self->random) % 768) / 1024;
 	while (pt_seconds() < at)
 		;
 	return !fallocate(self->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page * PAGE, PAGE);
@@ -1069,15 +1097,18 @@ TEST_F_TIMEOUT(shared, truncation_never_meets_a_page_whose_table_is_gone, 300)
 	double begin, end = pt_seconds() + seconds(2);
 	unsigned long rounds = 0, failed = 0;
 
-	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+	if (cpu_of(1) < 0)
 		SKIP(return, "only one CPU");
 	self->random = pt_seed();
 	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
-	ASSERT_EQ(0, start_other(self, punch_a_page));
+	ASSERT_TRUE(start_other(self, punch_a_page));
 	for (; pt_seconds() < end; rounds++) {
 		/* Dirty, so that the removal from the rmap is delayed until the flush. */
-		failed += madvise(self->p, BLOCK, MADV_POPULATE_WRITE) != 0;
+		failed += madvise(self->p, DIRTY * PAGE, MADV_POPULATE_WRITE) != 0;
+		/* In a virtual machine, the other CPU need not be running just now. */
 		ADD(self->round, 1);
+		while (LOAD(self->ready) != LOAD(self->round))
+			;
 		begin = pt_seconds();
 		failed += madvise(self->p, BLOCK, MADV_DONTNEED) != 0;
 		begin = pt_seconds() - begin;
@@ -1107,28 +1138,32 @@ static bool drop_all(void *arg)
  */
 TEST_F_TIMEOUT(shared, write_protection_is_not_lost_with_an_empty_table, 300)
 {
-	unsigned long rounds = 0, lost = 0, kept = 0;
+	unsigned long rounds = 0, lost = 0;
 	double end = pt_seconds() + seconds(2);
 	int fd;
 
 	if (!uffd_has(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
-		SKIP(return, "kernel without HAVE_ARCH_USERFAULTFD_WP");
+		SKIP(return, "kernel without CONFIG_PTE_MARKER_UFFD_WP");
 	fd = uffd_open(UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM);
 	ASSERT_LE(0, fd);
 	ASSERT_EQ(0, uffd_register(fd, self->p, BLOCK, UFFDIO_REGISTER_MODE_WP));
-	ASSERT_EQ(0, start_other(self, drop_all));
+	self->random = pt_seed();
+	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
+	ASSERT_TRUE(start_other(self, drop_all));
 	for (; pt_seconds() < end; rounds++) {
-		char *q = self->p + rounds % 512 * PAGE;
+		char *last = self->p + rounds % 512 * PAGE;
+		char *next = self->p + (rounds + 1) % 512 * PAGE;
 
-		ASSERT_EQ(0, uffd_protect(fd, q, PAGE, true));
-		lost += pt_pagemap(q, PAGE, PM_UFFD_WP) != 1;
-		ASSERT_EQ(0, uffd_protect(fd, q, PAGE, false));
-		kept += pt_pagemap(q, PAGE, PM_UFFD_WP) != 0;
+		/* The table that the last marker leaves empty is about to go. */
+		ASSERT_EQ(0, uffd_protect(fd, last, PAGE, false));
+		for (unsigned long n = pt_random(&self->random) % 1024; n; n--)
+			__asm__ volatile("" ::: "memory");
+		ASSERT_EQ(0, uffd_protect(fd, next, PAGE, true));
+		lost += pt_pagemap(next, PAGE, PM_UFFD_WP) != 1;
 	}
 	ASSERT_EQ(0, pt_loop_stop(&self->other));
 	TH_LOG("%lu markers, %lu drops meanwhile", rounds, self->other.done);
 	EXPECT_EQ(0, lost);
-	EXPECT_EQ(0, kept);
 	EXPECT_EQ(0, self->other.failed);
 	EXPECT_LT(0, self->other.done);
 }

@@ -5,7 +5,6 @@
  */
 #include "pt_reclaim.h"
 #include "pt_swap.h"
-#include <pthread.h>
 #include <signal.h>
 
 /* Freed slots stay in per-CPU caches of 64 for a while, twice per CPU. */
@@ -17,13 +16,7 @@ FIXTURE(swapped) {
 
 FIXTURE_SETUP(swapped)
 {
-	const char *problem;
-
-	pt_begin(_metadata, &self->system);
-	NEED_GUEST();
-	problem = pt_swapon();
-	if (problem)
-		SKIP(return, "%s", problem);
+	PT_BEGIN_WITH_SWAP();
 }
 
 FIXTURE_TEARDOWN_PARENT(swapped)
@@ -176,34 +169,28 @@ TEST_F(swapped, pageout_of_a_dropped_block_does_nothing)
 
 struct reader {
 	char *p;
-	volatile bool stop;
-	unsigned long reads, wrong;
+	unsigned long random, wrong;
 };
 
-static void *read_swapped(void *arg)
+static bool read_swapped(void *arg)
 {
 	struct reader *r = arg;
-	unsigned long random = pt_seed() ^ 0x5555;
+	char *q = r->p + pt_random(&r->random) % 64 * PAGE;
+	unsigned long word = pt_get(q);
 
-	while (!r->stop) {
-		char *q = r->p + pt_random(&random) % 64 * PAGE;
-		unsigned long word = pt_get(q);
-
-		r->wrong += word && word != ((unsigned long)q ^ 9);
-		r->reads++;
-	}
-	return NULL;
+	r->wrong += word && word != ((unsigned long)q ^ 9);
+	return true;
 }
 
 /* I1, I3, I6: swap-in completes while its table may be going */
 TEST_F(swapped, swap_in_races_with_the_drop)
 {
-	struct reader r = { .p = pt_map(1) };
-	pthread_t thread;
+	struct reader r = { .p = pt_map(1), .random = pt_seed() };
+	struct pt_loop reader = { .once = read_swapped, .arg = &r };
 
 	ASSERT_NE(NULL, r.p);
 	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
-	ASSERT_EQ(0, pthread_create(&thread, NULL, read_swapped, &r));
+	ASSERT_EQ(0, pt_loop_start(&reader));
 	for (unsigned long round = 0; round < pt_rounds(40); round++) {
 		pt_fill(r.p, 64 * PAGE, 9);
 		madvise(r.p, BLOCK, MADV_PAGEOUT);
@@ -211,9 +198,8 @@ TEST_F(swapped, swap_in_races_with_the_drop)
 		ASSERT_EQ(0, madvise(r.p, BLOCK, MADV_DONTNEED));
 		r.wrong += pt_nonzero(r.p, 64 * PAGE);
 	}
-	r.stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
-	EXPECT_LT(0, r.reads);
+	ASSERT_EQ(0, pt_loop_stop(&reader));
+	EXPECT_LT(0, reader.done);
 	EXPECT_EQ(0, r.wrong);
 }
 

@@ -4,7 +4,6 @@
  * one thread, which knows what it may hold; every table is shared by all.
  */
 #include "pt_reclaim.h"
-#include <pthread.h>
 
 #define BLOCKS		4
 #define THREADS		4
@@ -245,30 +244,23 @@ TEST_F(hammered, remote_access_while_blocks_are_dropped)
 }
 
 /* I2, I3, I10: compaction leaves migration entries behind for a while */
-static void *compact(void *arg)
+static bool compact(void *unused)
 {
-	unsigned long *rounds = arg;
-
-	while (!stop) {
-		pt_write("/proc/sys/vm/compact_memory", "1");
-		++*rounds;
-		sched_yield();
-	}
-	return NULL;
+	return !pt_write("/proc/sys/vm/compact_memory", "1");
 }
 
 TEST_F(hammered, compaction_while_blocks_are_dropped)
 {
 	double end = pt_seconds() + 0.5 * pt_rounds(1);
-	unsigned long compactions = 0, wrong = 0;
-	pthread_t thread;
+	struct pt_loop compactor = { .once = compact };
+	unsigned long wrong = 0;
 
 	NEED_GUEST();
 	if (access("/proc/sys/vm/compact_memory", W_OK))
 		SKIP(return, "kernel without CONFIG_COMPACTION");
 	area = pt_map(BLOCKS);
 	ASSERT_NE(NULL, area);
-	ASSERT_EQ(0, pthread_create(&thread, NULL, compact, &compactions));
+	ASSERT_EQ(0, pt_loop_start(&compactor));
 	for (unsigned long round = 0; pt_seconds() < end; round++) {
 		char *dropped = area + round % BLOCKS * BLOCK;
 
@@ -282,9 +274,8 @@ TEST_F(hammered, compaction_while_blocks_are_dropped)
 			if (area + b * BLOCK != dropped)
 				wrong += pt_damaged(area + b * BLOCK + 100 * PAGE, 4 * PAGE, round);
 	}
-	stop = true;
-	ASSERT_EQ(0, pthread_join(thread, NULL));
-	EXPECT_LT(0, compactions);
+	ASSERT_EQ(0, pt_loop_stop(&compactor));
+	EXPECT_LT(0, compactor.done);
 	EXPECT_EQ(0, wrong);
 }
 

@@ -4,95 +4,7 @@
  * right after it went, and markers that keep it.
  */
 #include "pt_reclaim.h"
-#include <linux/userfaultfd.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-
-static int uffd_open(uint64_t features)
-{
-	struct uffdio_api api = { .api = UFFD_API, .features = features };
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-
-	if (fd >= 0 && ioctl(fd, UFFDIO_API, &api)) {
-		close(fd);
-		return -1;
-	}
-	return fd;
-}
-
-static bool uffd_has(uint64_t features)
-{
-	struct uffdio_api api = { .api = UFFD_API };
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
-	bool has = !ioctl(fd, UFFDIO_API, &api) && (api.features & features) == features;
-
-	close(fd);
-	return has;
-}
-
-static int uffd_register(int fd, char *p, size_t len, uint64_t mode)
-{
-	struct uffdio_register reg = { .range = { (unsigned long)p, len }, .mode = mode };
-
-	return ioctl(fd, UFFDIO_REGISTER, &reg);
-}
-
-static int uffd_unregister(int fd, char *p, size_t len)
-{
-	struct uffdio_range range = { (unsigned long)p, len };
-
-	return ioctl(fd, UFFDIO_UNREGISTER, &range);
-}
-
-static int uffd_copy(int fd, char *to, const char *from, uint64_t mode)
-{
-	struct uffdio_copy copy = {
-		.dst = (unsigned long)to, .src = (unsigned long)from, .len = PAGE, .mode = mode,
-	};
-
-	return ioctl(fd, UFFDIO_COPY, &copy);
-}
-
-static int uffd_wake(int fd, char *p)
-{
-	struct uffdio_range range = { (unsigned long)p, PAGE };
-
-	return ioctl(fd, UFFDIO_WAKE, &range);
-}
-
-static int uffd_zero(int fd, char *to)
-{
-	struct uffdio_zeropage zero = { .range = { (unsigned long)to, PAGE } };
-
-	return ioctl(fd, UFFDIO_ZEROPAGE, &zero);
-}
-
-static int uffd_move(int fd, char *to, const char *from, size_t len)
-{
-	struct uffdio_move move = {
-		.dst = (unsigned long)to, .src = (unsigned long)from, .len = len,
-	};
-
-	return ioctl(fd, UFFDIO_MOVE, &move);
-}
-
-/* Moving may lose a race against a drop; these are the ordinary ways to fail. */
-static bool lost_a_race(int error)
-{
-	return error == EEXIST || error == EAGAIN || error == ENOENT || error == EBUSY;
-}
-
-static int uffd_protect(int fd, char *p, size_t len, bool protect)
-{
-	struct uffdio_writeprotect wp = {
-		.range = { (unsigned long)p, len },
-		.mode = protect ? UFFDIO_WRITEPROTECT_MODE_WP : 0,
-	};
-
-	return ioctl(fd, UFFDIO_WRITEPROTECT, &wp);
-}
+#include "pt_uffd.h"
 
 /* Two blocks whose missing pages are ours to supply. */
 FIXTURE(missing) {
@@ -177,101 +89,63 @@ TEST_F(missing, move_into_a_dropped_block)
 	}
 }
 
-/* Supplies pages until told to stop; the word is the page's address. */
-struct server {
-	int fd, quit[2];
-	unsigned long served;
-};
-
-static void *serve_faults(void *arg)
+/* The word of a page that is supplied is its address. */
+static int supply_address(int fd, char *at)
 {
 	static char page[PAGE] __attribute__((aligned(4096)));
-	struct server *s = arg;
-	struct pollfd fds[2] = { { .fd = s->fd, .events = POLLIN },
-				 { .fd = s->quit[0], .events = POLLIN } };
-	struct uffd_msg msg;
 
-	while (poll(fds, 2, -1) > 0 && !fds[1].revents) {
-		char *at;
-
-		if (read(s->fd, &msg, sizeof(msg)) != sizeof(msg) ||
-		    msg.event != UFFD_EVENT_PAGEFAULT)
-			continue;
-		at = (char *)(msg.arg.pagefault.address & ~(PAGE - 1));
-		pt_put(page, (unsigned long)at ^ 1);
-		/* EAGAIN: the table went just now. */
-		while (uffd_copy(s->fd, at, page, 0) && errno == EAGAIN)
-			;
-		/* Another thread's fault on the page may have been served. */
-		uffd_wake(s->fd, at);
-		s->served++;
-	}
-	return NULL;
+	pt_put(page, (unsigned long)at ^ 1);
+	return uffd_copy(fd, at, page, 0);
 }
 
 struct toucher {
 	char *p;
-	volatile bool stop;
-	unsigned long touched, wrong, seed;
+	unsigned long wrong, seed;
 };
 
-static void *touch_pages(void *arg)
+static bool touch_page(void *arg)
 {
 	struct toucher *t = arg;
+	char *q = t->p + pt_random(&t->seed) % 1024 * PAGE;
 
-	while (!t->stop) {
-		char *q = t->p + pt_random(&t->seed) % 1024 * PAGE;
-
-		t->wrong += pt_get(q) != ((unsigned long)q ^ 1);
-		t->touched++;
-	}
-	return NULL;
+	t->wrong += pt_get(q) != ((unsigned long)q ^ 1);
+	return true;
 }
 
 /* I1, I3, I5: faults are served while other threads drop the blocks */
 TEST_F(missing, faults_are_served_while_blocks_are_dropped)
 {
-	struct server s = { .fd = self->fd };
+	struct uffd_server server = { .fd = self->fd, .supply = supply_address };
 	struct toucher t = { .p = self->p, .seed = pt_seed() };
-	pthread_t server, toucher;
+	struct pt_loop toucher = { .once = touch_page, .arg = &t };
 	double end = pt_seconds() + pt_rounds(1);
 
 	TH_LOG("PT_RECLAIM_SEED=%lu", pt_seed());
-	ASSERT_EQ(0, pipe(s.quit));
-	ASSERT_EQ(0, pthread_create(&server, NULL, serve_faults, &s));
-	ASSERT_EQ(0, pthread_create(&toucher, NULL, touch_pages, &t));
+	ASSERT_TRUE(uffd_start(&server));
+	ASSERT_EQ(0, pt_loop_start(&toucher));
 	for (int i = 0; pt_seconds() < end; i++) {
 		char *q = self->p + i % 1024 * PAGE;
 
 		t.wrong += pt_get(q) != ((unsigned long)q ^ 1);
 		ASSERT_EQ(0, madvise(self->p + i % 2 * BLOCK, BLOCK, MADV_DONTNEED));
 	}
-	t.stop = true;
-	ASSERT_EQ(0, pthread_join(toucher, NULL));
-	ASSERT_EQ(1, write(s.quit[1], "", 1));
-	ASSERT_EQ(0, pthread_join(server, NULL));
-	EXPECT_LT(0, t.touched);
-	EXPECT_LT(0, s.served);
+	ASSERT_EQ(0, pt_loop_stop(&toucher));
+	ASSERT_TRUE(uffd_stop(&server));
+	EXPECT_LT(0, toucher.done);
+	EXPECT_LT(0, server.served);
 	EXPECT_EQ(0, t.wrong);
 }
 
-struct dropper {
+struct range {
 	char *p;
 	size_t len;
-	volatile bool stop;
-	unsigned long drops, failed;
 };
 
-static void *drop_blocks(void *arg)
+static bool drop_range(void *arg)
 {
-	struct dropper *d = arg;
+	struct range *range = arg;
 
-	while (!d->stop) {
-		d->failed += madvise(d->p, d->len, MADV_DONTNEED) != 0;
-		d->drops++;
-		sched_yield();
-	}
-	return NULL;
+	return !madvise(range->p, range->len, MADV_DONTNEED);
 }
 
 /*
@@ -281,16 +155,16 @@ static void *drop_blocks(void *arg)
  */
 TEST_F(missing, move_races_with_drops_of_the_destination)
 {
-	struct dropper d = { .p = self->p, .len = 2 * BLOCK };
+	struct range range = { self->p, 2 * BLOCK };
+	struct pt_loop dropper = { .once = drop_range, .arg = &range };
 	char *src = pt_map(1);
 	double end = pt_seconds() + pt_rounds(1);
 	int moved = 0, odd = 0, wrong = 0, error = 0;
-	pthread_t dropper;
 
 	if (!uffd_has(UFFD_FEATURE_MOVE))
 		SKIP(return, "kernel without UFFDIO_MOVE");
 	ASSERT_NE(NULL, src);
-	ASSERT_EQ(0, pthread_create(&dropper, NULL, drop_blocks, &d));
+	ASSERT_EQ(0, pt_loop_start(&dropper));
 	for (int i = 0; pt_seconds() < end; i++) {
 		char *from = src + i % 512 * PAGE, *to = self->p + i * 37 % 1024 * PAGE;
 
@@ -308,13 +182,12 @@ TEST_F(missing, move_races_with_drops_of_the_destination)
 		moved++;
 		wrong += pt_pagemap(from, PAGE, PM_PRESENT) != 0;
 	}
-	d.stop = true;
-	ASSERT_EQ(0, pthread_join(dropper, NULL));
+	ASSERT_EQ(0, pt_loop_stop(&dropper));
 	EXPECT_LT(0, moved);
 	EXPECT_EQ(0, odd)
 		TH_LOG("the last one: %s", strerror(error));
 	EXPECT_EQ(0, wrong);
-	EXPECT_EQ(0, d.failed);
+	EXPECT_EQ(0, dropper.failed);
 	ASSERT_EQ(0, madvise(self->p, 2 * BLOCK, MADV_DONTNEED));
 	EXPECT_EQ(0, pt_pagemap(self->p, 2 * BLOCK, PM_PRESENT));
 }
@@ -323,15 +196,15 @@ TEST_F(missing, move_races_with_drops_of_the_destination)
 TEST_F(missing, move_races_with_drops_of_the_source)
 {
 	char *src = pt_map(1);
-	struct dropper d = { .p = src, .len = BLOCK };
+	struct range range = { src, BLOCK };
+	struct pt_loop dropper = { .once = drop_range, .arg = &range };
 	double end = pt_seconds() + pt_rounds(1);
 	int moved = 0, odd = 0, wrong = 0, error = 0;
-	pthread_t dropper;
 
 	if (!uffd_has(UFFD_FEATURE_MOVE))
 		SKIP(return, "kernel without UFFDIO_MOVE");
 	ASSERT_NE(NULL, src);
-	ASSERT_EQ(0, pthread_create(&dropper, NULL, drop_blocks, &d));
+	ASSERT_EQ(0, pt_loop_start(&dropper));
 	for (int i = 0; pt_seconds() < end; i++) {
 		char *from = src + i % 512 * PAGE, *to = self->p + i % 1024 * PAGE;
 		unsigned long word;
@@ -350,13 +223,12 @@ TEST_F(missing, move_races_with_drops_of_the_source)
 		if (moved % 64 == 0)
 			ASSERT_EQ(0, madvise(self->p, 2 * BLOCK, MADV_DONTNEED));
 	}
-	d.stop = true;
-	ASSERT_EQ(0, pthread_join(dropper, NULL));
+	ASSERT_EQ(0, pt_loop_stop(&dropper));
 	EXPECT_LT(0, moved);
 	EXPECT_EQ(0, odd)
 		TH_LOG("the last one: %s", strerror(error));
 	EXPECT_EQ(0, wrong);
-	EXPECT_EQ(0, d.failed);
+	EXPECT_EQ(0, dropper.failed);
 }
 
 struct reporter {
@@ -469,7 +341,7 @@ TEST_F(protected, markers_keep_the_table_and_when_cleared_it_goes)
 		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 		EXPECT_EQ(before + 1, pt_tables());
 		EXPECT_EQ(0, pt_pagemap(p, BLOCK, PM_PRESENT));
-		EXPECT_EQ(1, pt_pagemap(p, BLOCK, 1ULL << 57));
+		EXPECT_EQ(1, pt_pagemap(p, BLOCK, PM_UFFD_WP));
 	}
 	EXPECT_EQ(1, pt_get(p + 5 * PAGE));
 	EXPECT_EQ(2, pt_get(p + 6 * PAGE));
@@ -496,7 +368,7 @@ TEST_F(protected, marker_anywhere_in_the_block_keeps_the_table)
 		ASSERT_EQ(0, uffd_protect(self->fd, p + at[i] * PAGE, PAGE, true));
 		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 		EXPECT_EQ(before + 1, pt_tables());
-		EXPECT_EQ(1, pt_pagemap(p, BLOCK, 1ULL << 57));
+		EXPECT_EQ(1, pt_pagemap(p, BLOCK, PM_UFFD_WP));
 		ASSERT_EQ(0, uffd_protect(self->fd, p, BLOCK, false));
 		ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
 		EXPECT_EQ(before, pt_tables());
@@ -515,9 +387,9 @@ TEST_F(protected, anonymous_memory_keeps_no_marker)
 	ASSERT_EQ(0, uffd_register(self->fd, p, BLOCK, UFFDIO_REGISTER_MODE_WP));
 	/* Unpopulated pages get markers, the populated one is protected. */
 	ASSERT_EQ(0, uffd_protect(self->fd, p, 8 * PAGE, true));
-	ASSERT_EQ(8, pt_pagemap(p, BLOCK, 1ULL << 57));
+	ASSERT_EQ(8, pt_pagemap(p, BLOCK, PM_UFFD_WP));
 	ASSERT_EQ(0, madvise(p, BLOCK, MADV_DONTNEED));
-	EXPECT_EQ(0, pt_pagemap(p, BLOCK, 1ULL << 57));
+	EXPECT_EQ(0, pt_pagemap(p, BLOCK, PM_UFFD_WP));
 	EXPECT_EQ(before, pt_tables());
 	pt_put(p, 2);
 	EXPECT_EQ(2, pt_get(p));
