@@ -37,7 +37,7 @@ unexport MAKEFLAGS MFLAGS MAKELEVEL
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps source tree refresh um um-run um-shell um-test x86 x86-run \
-	x86-shell x86-test x86-peer um-peer x86-kcsan x86-deb demo check series-check \
+	x86-shell x86-test x86-peer um-peer x86-kcsan x86-deb demo check check-full series-check \
 	mutants clean distclean
 
 flavours = $(shell sed -n '/^[a-z]/s/ .*//p' $(1)/flavours | paste -sd' ')
@@ -118,8 +118,11 @@ demo: tree ## page-table memory of the 50 GiB loop, before and after the series
 	$(Q)for a in um x86; do for f in stock base; do tools/build -q $$a $$f || exit; done; done
 	$(Q)tools/demo
 
-check: tree ## every test: selftests under all flavours, mutants, each patch, the tools
+check: tree ## every test of half an hour: selftests, mutants, each patch, the tools
 	$(Q)tools/check
+
+check-full: tree ## these, all x86_64 flavours, the kernel's own selftests, KCSAN, packages
+	$(Q)tools/check --full
 
 series-check: tree ## every patch by itself: UML, x86_64, PT_RECLAIM on and off, i386
 	$(Q)tools/series-check

@@ -79,6 +79,9 @@ static inline long pt_pageout(char *p, size_t len)
 		if (madvise(p, len, MADV_PAGEOUT))
 			return -errno;
 		swapped = pt_pagemap(p, len, PM_SWAP);
+		/* Some may be in another CPU's batch yet: compaction drains these. */
+		if (swapped < used)
+			pt_write("/proc/sys/vm/compact_memory", "1");
 	}
 	return swapped;
 }

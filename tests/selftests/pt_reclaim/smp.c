@@ -1027,6 +1027,97 @@ TEST_F_TIMEOUT(raced, every_byte_is_zero_or_what_was_written_last, 300)
 	EXPECT_EQ(tables - (pt_has_reclaim ? 0 : area.blocks), pt_tables());
 }
 
+/* The model itself: it must see each kind of fault, here made by hand. */
+FIXTURE(model) {
+	struct pt_system system;
+	char *copy;
+};
+
+FIXTURE_SETUP(model)
+{
+	pt_begin(_metadata, &self->system);
+	self->copy = pt_map(1);
+	area.base = pt_map(1);
+	ASSERT_NE(NULL, self->copy);
+	ASSERT_NE(NULL, area.base);
+	ASSERT_TRUE(model_start(area.base, 1, 64, 2));
+	/* Pages 0 and 2 are of the first owner, 1 is of the second. */
+	for (int page = 0; page < 3; page++)
+		model_write(page, TAG_OWNERS + model_owner(page) + 1);
+	for (int page = 0; page < 64; page++)
+		ASSERT_TRUE(model_check(page, true));
+}
+
+FIXTURE_TEARDOWN_PARENT(model)
+{
+	pt_end(_metadata, &self->system);
+}
+
+#define EXPECT_SEEN(page, text) do {						\
+	EXPECT_FALSE(model_check(page, false));					\
+	EXPECT_NE(NULL, strstr(model->what, text))				\
+		TH_LOG("it says: %s", model->what);				\
+} while (0)
+
+TEST_F(model, sees_a_page_that_got_lost)
+{
+	ASSERT_EQ(0, madvise(model_address(0), PAGE, MADV_DONTNEED));
+	EXPECT_SEEN(0, "lost");
+}
+
+TEST_F(model, sees_one_word_that_got_lost)
+{
+	pt_put(model_address(0) + PAGE - 8, 0);
+	EXPECT_SEEN(0, "lost");
+}
+
+TEST_F(model, sees_a_page_that_outlives_its_drop)
+{
+	model_begin_drop(0, SPANS);
+	model_end_drop(0, SPANS);
+	EXPECT_SEEN(0, "stale: it was dropped");
+}
+
+TEST_F(model, sees_a_page_that_comes_back)
+{
+	ASSERT_EQ(PAGE, pread(open("/proc/self/mem", O_RDONLY), self->copy, PAGE,
+			      (long)model_address(0)));
+	model_begin_drop(0, SPANS);
+	ASSERT_EQ(0, madvise(area.base, BLOCK, MADV_DONTNEED));
+	/* On its way the drop may have come, or not; once seen, it has. */
+	ASSERT_TRUE(model_check(0, true));
+	memcpy(model_address(0), self->copy, PAGE);
+	EXPECT_SEEN(0, "stale: it was dropped");
+}
+
+TEST_F(model, sees_an_older_page)
+{
+	memcpy(self->copy, model_address(0), PAGE);
+	model_write(0, 2 * TAG_OWNERS + 1);
+	ASSERT_TRUE(model_check(0, true));
+	memcpy(model_address(0), self->copy, PAGE);
+	EXPECT_SEEN(0, "stale: it was overwritten");
+}
+
+TEST_F(model, sees_a_page_in_the_place_of_another)
+{
+	memcpy(model_address(0), model_address(1), PAGE);
+	EXPECT_SEEN(0, "of another page");
+}
+
+TEST_F(model, sees_a_page_of_the_same_owner_in_the_place_of_another)
+{
+	model_write(2, 2 * TAG_OWNERS + 1);
+	memcpy(model_address(0), model_address(2), PAGE);
+	EXPECT_SEEN(0, "not written yet");
+}
+
+TEST_F(model, sees_words_at_a_wrong_place)
+{
+	memcpy(model_address(0) + 64, model_address(0), 64);
+	EXPECT_SEEN(0, "not of this place");
+}
+
 /* A block of shared memory, one thread here and one on another CPU. */
 FIXTURE(shared) {
 	struct pt_system system;
