@@ -10,7 +10,10 @@
  *
  * - Which writes have begun and which have ended. So there is a range of tags
  *   that a reader may see: an older one is a stale mapping or a write that was
- *   lost, a foreign one is a page in two places.
+ *   lost, a foreign one is a page in two places. The range begins with the last
+ *   write during which no drop was on its way: until a drop has flushed the TLB,
+ *   some CPUs may use the old page, others a new one, and even the writer itself
+ *   one by its TLB and the other through the kernel.
  * - How many drops of the span of pages that it is in have begun and ended. If
  *   none has begun since the write began, and none was on its way then, the page
  *   must be whole. If more have ended, before the page was looked at, than had
@@ -42,10 +45,12 @@
 struct pt_page {
 	unsigned long next;	/* tag of the write that began last */
 	unsigned long done;	/* tag of the write that ended last */
+	unsigned long floor;	/* tag of the last one that all CPUs must have seen */
 	unsigned long mark;	/* drops of the span that had begun by then */
 	unsigned long copies;	/* begins and ends of writes that the kernel does */
 	bool whole;		/* none was on its way while it was written */
 	bool gone;		/* it was found to be zero since */
+	bool lazy;		/* it may be dropped at any later time */
 };
 
 struct pt_model {
@@ -117,7 +122,7 @@ static inline unsigned long model_word(unsigned long tag, int i)
  */
 struct pt_calm {
 	unsigned long begun;
-	bool calm;
+	bool calm, lazy;
 };
 
 static inline struct pt_calm model_begin_write(int page, unsigned long tag)
@@ -125,7 +130,7 @@ static inline struct pt_calm model_begin_write(int page, unsigned long tag)
 	struct pt_page *p = &model->page[page];
 	int span = model_span(page);
 	unsigned long ended;
-	struct pt_calm calm;
+	struct pt_calm calm = { .lazy = false };
 
 	STORE(p->next, tag);
 	STORE(p->gone, false);
@@ -142,7 +147,10 @@ static inline void model_end_write(int page, unsigned long tag, struct pt_calm c
 	struct pt_page *p = &model->page[page];
 
 	STORE(p->mark, LOAD(model->begun[model_span(page)]));
-	STORE(p->whole, calm.calm && p->mark == calm.begun);
+	STORE(p->whole, calm.calm && !calm.lazy && p->mark == calm.begun);
+	STORE(p->lazy, calm.lazy);
+	if (p->whole)
+		STORE(p->floor, tag);
 	STORE(p->done, tag);
 }
 
@@ -208,6 +216,8 @@ static inline struct pt_look model_begin_look(int page)
 	/* In this order: unless next is done, nothing is known of the others. */
 	look.page.next = LOAD(p->next);
 	look.page.done = LOAD(p->done);
+	look.page.floor = LOAD(p->floor);
+	look.page.lazy = LOAD(p->lazy);
 	look.page.mark = LOAD(p->mark);
 	look.page.whole = LOAD(p->whole);
 	look.page.gone = LOAD(p->gone);
@@ -260,7 +270,6 @@ static inline bool model_agrees(int page, const unsigned long *words, struct pt_
 	bool zero = still && (look.page.gone || look.ended > look.page.mark);
 	bool whole = still && !look.page.gone && look.page.whole &&
 		     seen.begun == look.page.mark;
-	bool was_zero = false;
 
 	if (!still && (look.copied || look.page.copies != seen.copies || seen.copies % 2))
 		return true;
@@ -281,15 +290,12 @@ static inline bool model_agrees(int page, const unsigned long *words, struct pt_
 			what = "not of this place in the page";
 		else if (word && tag % TAG_OWNERS != model_owner(page) + 1UL)
 			what = "of another page";
-		else if (word && tag < look.page.done)
+		else if (word && tag < look.page.floor)
 			what = "stale: it was overwritten";
 		else if (word && tag > seen.next)
 			what = "not written yet";
-		else if (word && was_zero && still && look.page.whole)
-			what = "back: the words before it are dropped";
 		if (what)
 			return model_wrong(page, i, word, what, &look, &seen);
-		was_zero |= !word;
 	}
 	return true;
 }
@@ -298,13 +304,18 @@ static inline bool model_agrees(int page, const unsigned long *words, struct pt_
 static inline bool model_check(int page, bool owner)
 {
 	struct pt_look look = model_begin_look(page);
-	unsigned long words[WORDS];
+	unsigned long words[WORDS], ended;
 
 	model_read(page, words);
 	if (!model_agrees(page, words, look, model_end_look(page)))
 		return false;
-	/* The last word is the last one written: if that is gone, all are. */
-	if (owner && !words[WORDS - 1])
+	/*
+	 * The last word is the last one written: if that is gone, all are. But not on
+	 * all CPUs while a drop is on its way.
+	 */
+	ended = LOAD(model->ended[model_span(page)]);
+	if (owner && !words[WORDS - 1] && !look.page.lazy &&
+	    LOAD(model->begun[model_span(page)]) == ended)
 		STORE(model->page[page].gone, true);
 	return true;
 }
