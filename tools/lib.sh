@@ -90,6 +90,36 @@ kbuild_for()	# TREE O ARCH
 	export CCACHE_BASEDIR=$BUILD CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
 }
 
+# kbuild's output on stdin: all is added to the log, LOG.count gets the number of its
+# steps, and stderr a progress line, or without a terminal a line now and then.
+kbuild_show()	# LOG NAME EVERY [steps in total]: a line each EVERY steps
+{
+	tee -a "$1" | awk -v count="$1.count" -v name="$2" -v every="$3" -v total="${4:-0}" \
+		-v tty="$([ -t 2 ] && echo 1)" -v all="${V:-0}" '
+	all == 1 { print; fflush(); next }
+	/^  [A-Z]+ +(\[M\] +)?[^ ]/ {
+		n++
+		of = total > n ? "/" total : ""
+		if (tty)
+			printf "\r  %s  %d%s  %-50.50s", name, n, of, $NF > "/dev/stderr"
+		else if (n % every == 0)
+			printf "  %s  %d%s  %s\n", name, n, of, $NF > "/dev/stderr"
+		fflush("/dev/stderr")
+	}
+	END { if (tty && all != 1) printf "\r%79s\r", "" > "/dev/stderr"; print n + 0 > count }'
+}
+
+kbuild_failed()	# LOG NAME WHAT: the reason first, the log last
+{
+	local full
+	# make ends by itself after a Ctrl-C or SIGTERM, which then does not end a shell
+	! tail -n 20 "$1" | grep -qE 'Error 130$|(Interrupt|Terminated)$' || exit 130
+	full=$(disk_full)
+	grep -nE -m 3 -A 6 '(error|Error):|undefined reference|multiple definition|No rule to make|No space left|not found$' "$1" |
+		cut -c -300 | head -24 >&2 || tail -15 "$1" >&2 || true
+	die "$2: $3$full, first errors above; all of it: $1"
+}
+
 # Some command failed, or somebody pressed Ctrl-C: take back what is half done
 # ($undo, a function) and say so. Used as: trap unfinished EXIT
 unfinished()
