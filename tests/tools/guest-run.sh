@@ -534,11 +534,12 @@ keys_reach_the_command()
 	grep -q got=hello "$work/out"
 }
 
+# It may come before the shell has started the sleep, which it then does not end.
 ctrl_c_on_a_terminal_goes_to_the_command()
 {
 	rm -f "$work/out"
 	(within 300 command_runs; printf '\003'; sleep 1) |
-		on_terminal "$term -- sh -c 'trap \"echo caught\" INT; echo ready; sleep 100; echo after'; echo status=\$?" > "$work/out"
+		on_terminal "$term -- sh -c 'trap \"echo caught; c=1\" INT; echo ready; while [ -z \"\$c\" ]; do sleep 1; done; echo after'; echo status=\$?" > "$work/out"
 	cat "$work/out"
 	grep -q caught "$work/out"
 	grep -q after "$work/out"
