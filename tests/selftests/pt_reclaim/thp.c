@@ -107,14 +107,18 @@ TEST_F(huge, dropped_block_can_be_filled_and_collapsed)
 /* I10: MADV_COLLAPSE goes on behind a block that has nothing, be it a table or not */
 TEST_F(huge, collapse_goes_on_after_a_dropped_block)
 {
-	char *p = map_collapsible(4);
+	char *p = pt_reserve(4);
 	long before = pt_field("/proc/self/smaps_rollup", "AnonHugePages");
 
 	ASSERT_NE(NULL, p);
 	ASSERT_LE(0, before);
+	/* No huge page yet, and no MADV_HUGEPAGE, which khugepaged would hear of. */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	ASSERT_EQ(p, mmap(p, 4 * BLOCK, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
 	pt_fill(p, 4 * BLOCK, 1);
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	ASSERT_EQ(0, madvise(p + BLOCK, 2 * BLOCK, MADV_DONTNEED));
-	ASSERT_EQ(0, madvise(p, 4 * BLOCK, MADV_HUGEPAGE));
 	/* It reports that it could not collapse everything. */
 	madvise(p, 4 * BLOCK, MADV_COLLAPSE);
 	EXPECT_EQ(before + 4096, pt_field("/proc/self/smaps_rollup", "AnonHugePages"));
